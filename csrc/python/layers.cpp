@@ -25,7 +25,7 @@ class ModuleTable {
     static constexpr std::uint32_t left_out = 0xFFFFFFFFu;
     // In a name: what the module calls is part of it, as in a compiled one.
     static constexpr std::uint32_t whole_bit = 0x80000000u;
-    // In a name: the next call's arguments are asked for, once.
+    // In a name: the arguments of its next call outside of other layers are asked for, once.
     static constexpr std::uint32_t handed_over_bit = 0x40000000u;
     static constexpr std::uint32_t flag_bits = whole_bit | handed_over_bit;
 
@@ -103,6 +103,8 @@ LayerState& state() noexcept {
 
 // Whether this thread is inside a module that is recorded as a whole.
 thread_local constinit bool inside_whole = false;
+// Layer calls that this thread is inside of.
+thread_local constinit std::uint32_t layer_depth = 0;
 
 // Asks Python to name a module that was never seen. Whatever goes wrong there stays out of the measured
 // program: the module is then left out for good.
@@ -160,8 +162,8 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     }
     if (name == ModuleTable::unknown || name == ModuleTable::left_out)
         return original(callable, args, nargsf, keywords);
-    if ((name & ModuleTable::handed_over_bit) != 0 && !hand_over_call(args, nargsf, keywords, name))
-        [[unlikely]]
+    if ((name & ModuleTable::handed_over_bit) != 0 && layer_depth == 0 &&
+        !hand_over_call(args, nargsf, keywords, name)) [[unlikely]]
         return nullptr;
     const bool whole = (name & ModuleTable::whole_bit) != 0;
     name &= ~ModuleTable::flag_bits;
@@ -173,7 +175,9 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     const autograd::SequenceFunction next_sequence = autograd::next_sequence.load(std::memory_order_acquire);
     const std::uint64_t first_node = next_sequence != nullptr ? next_sequence() : 0;
     inside_whole = whole;
+    ++layer_depth;
     PyObject* const result = call_timed(original, callable, args, nargsf, keywords);
+    --layer_depth;
     inside_whole = false;
     const std::uint64_t end_node = next_sequence != nullptr ? next_sequence() : 0;
     if (announced) [[unlikely]]
@@ -199,14 +203,13 @@ PyObject* module_died(PyObject*, PyObject* reference) noexcept {
 PyMethodDef module_died_definition = {"module_died", module_died, METH_O, nullptr};
 PyObject* module_died_callback = nullptr;
 
-// add_layer(module, name, scope=0, whole=False, hand_over=False) -> name id. An empty name leaves the
-// module out. With `hand_over` the arguments of its next call are handed over.
+// add_layer(module, name, whole=False, hand_over=False): an empty name leaves the module out. With
+// `hand_over` the arguments of its next call outside of other layers are handed over.
 PyObject* add_layer(PyObject*, PyObject* args) noexcept {
     PyObject* module = nullptr;
     PyObject* name = nullptr;
-    unsigned int scope = 0;
     int whole = 0, hand_over = 0;
-    if (!PyArg_ParseTuple(args, "OU|Ipp", &module, &name, &scope, &whole, &hand_over)) return nullptr;
+    if (!PyArg_ParseTuple(args, "OU|pp", &module, &name, &whole, &hand_over)) return nullptr;
     // Not "s#", which works only where PY_SSIZE_T_CLEAN is defined before the first file that includes
     // Python.h.
     Py_ssize_t size = 0;
@@ -214,7 +217,7 @@ PyObject* add_layer(PyObject*, PyObject* args) noexcept {
     if (text == nullptr) return nullptr;
     const std::uint32_t id = size == 0
                                  ? ModuleTable::left_out
-                                 : Recorder::instance().intern({text, static_cast<std::size_t>(size)}, scope);
+                                 : Recorder::instance().intern({text, static_cast<std::size_t>(size)});
     if (id == 0) return PyErr_NoMemory();
     LayerState& layers = state();
     const bool is_new = layers.modules.find(module) == ModuleTable::unknown;
@@ -226,11 +229,31 @@ PyObject* add_layer(PyObject*, PyObject* args) noexcept {
     const std::uint32_t flags =
         (whole != 0 ? ModuleTable::whole_bit : 0u) | (hand_over != 0 ? ModuleTable::handed_over_bit : 0u);
     layers.modules.set(module, id | flags);
-    return PyLong_FromUnsignedLong(id);
+    Py_RETURN_NONE;
 }
 
 PyObject* is_layer(PyObject*, PyObject* module) noexcept {
     return PyBool_FromLong(state().modules.find(module) != ModuleTable::unknown);
+}
+
+// instances_of(type) -> list of the living objects of a type. Only their types are looked at: to ask an
+// object, as `isinstance` does, could run code of the program.
+PyObject* instances_of(PyObject*, PyObject* type) noexcept {
+    if (!PyType_Check(type)) {
+        PyErr_SetString(PyExc_TypeError, "not a type");
+        return nullptr;
+    }
+    const Owned collector(PyImport_ImportModule("gc"));
+    const Owned objects(collector ? PyObject_CallMethod(collector.get(), "get_objects", nullptr) : nullptr);
+    if (!objects) return nullptr;
+    Owned found(PyList_New(0));
+    for (Py_ssize_t i = 0; found && i < PyList_GET_SIZE(objects.get()); ++i) {
+        PyObject* const each = PyList_GET_ITEM(objects.get(), i);
+        if (PyType_IsSubtype(Py_TYPE(each), reinterpret_cast<PyTypeObject*>(type)) != 0 &&
+            PyList_Append(found.get(), each) != 0)
+            return nullptr;
+    }
+    return found.release();
 }
 
 // intercept_layers(function, discover, take_call=None): `function` is torch.nn.Module.__call__.
@@ -274,6 +297,7 @@ PyObject* release_layers(PyObject*, PyObject*) noexcept {
 PyMethodDef layer_functions[] = {
     {"add_layer", add_layer, METH_VARARGS, nullptr},
     {"is_layer", is_layer, METH_O, "is_layer(module, /)\n--\n\n"},
+    {"instances_of", instances_of, METH_O, "instances_of(type, /)\n--\n\n"},
     {"intercept_layers", intercept_layers, METH_VARARGS, nullptr},
     {"release_layers", release_layers, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -187,28 +187,6 @@ def test_recursion_is_not_counted_twice() -> None:
     assert summary.covered_ns == 100
 
 
-def test_equal_names_under_different_roots_stay_apart() -> None:
-    tree = make_tree(
-        (0, "process", "python (1)", 1, 100, 0),
-        (1, "layer", "Student", 1, 60, 10),
-        (2, "span", "wrapped", 1, 50, 0),
-        (3, "layer", "fc", 1, 50, 50),
-        (1, "layer", "Teacher", 1, 30, 10),
-        (2, "layer", "fc", 2, 20, 20),
-        (1, "layer", "encoder", 1, 10, 4),
-        (2, "layer", "encoder.0", 1, 6, 6),
-    )
-    rows = summarize(tree, "layer").rows
-    assert [(row.name, row.calls, row.own_ns) for row in rows] == [
-        ("Student/fc", 1, 50),
-        ("Teacher/fc", 2, 20),
-        ("Student", 1, 10),
-        ("Teacher", 1, 10),
-        ("encoder.0", 1, 6),
-        ("encoder", 1, 4),
-    ]
-
-
 def test_a_loss_next_to_the_model_does_not_change_the_models_names() -> None:
     tree = make_tree(
         (0, "process", "python (1)", 1, 100, 0),
@@ -219,33 +197,14 @@ def test_a_loss_next_to_the_model_does_not_change_the_models_names() -> None:
     assert [row.name for row in summarize(tree, "layer").rows] == ["fc", "CrossEntropyLoss", "Net"]
 
 
-def test_a_part_called_outside_its_model_differs_from_the_part_inside() -> None:
+def test_a_layer_is_one_row_wherever_it_is_called() -> None:
     tree = make_tree(
         (0, "process", "python (1)", 1, 100, 0),
         (1, "layer", "Net", 1, 60, 10),
         (2, "layer", "encoder", 1, 50, 50),
         (1, "layer", "encoder", 1, 40, 40),
     )
-    assert [row.name for row in summarize(tree, "layer").rows] == ["Net/encoder", "encoder", "Net"]
-
-
-def test_a_layer_belongs_to_the_outermost_layer_of_its_path() -> None:
-    tree = make_tree(
-        (0, "process", "python (1)", 1, 100, 0),
-        (1, "layer", "Gan", 1, 60, 10),
-        (2, "layer", "Critic", 1, 50, 10),
-        (3, "layer", "fc", 1, 40, 40),
-        (1, "layer", "Critic", 1, 40, 15),
-        (2, "layer", "fc", 1, 25, 25),
-    )
-    rows = by_name(summarize(tree, "layer"))
-    assert {name: row.own_ns for name, row in rows.items()} == {
-        "Gan": 10,
-        "Gan/Critic": 10,
-        "Gan/fc": 40,
-        "Critic": 15,
-        "Critic/fc": 25,
-    }
+    assert [(row.name, row.own_ns) for row in summarize(tree, "layer").rows] == [("encoder", 90), ("Net", 10)]
 
 
 PROCESSES = make_tree(
@@ -354,19 +313,6 @@ def test_a_node_that_only_groups_is_no_row() -> None:
     )
     (row,) = summarize(tree, "operator").rows
     assert (row.name, row.calls) == ("autograd::engine::evaluate_function: MulBackward0", 2)
-
-
-def test_layers_of_equal_name_that_the_recorder_distinguishes_stay_apart() -> None:
-    tree = make_tree(
-        (0, "process", "python (1)", 1, 3, 0),
-        (1, "layer", "encoder", 1, 1, 1),
-        (1, "layer", "other encoder", 1, 2, 2),
-    )
-    tree.names[2] = "encoder"
-    assert [(row.name, row.own_ns) for row in summarize(tree, "layer").rows] == [
-        ("encoder", 2),
-        ("encoder", 1),
-    ]
 
 
 def test_sorted_by_self_time_then_name() -> None:

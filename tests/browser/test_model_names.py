@@ -75,9 +75,9 @@ def test_a_card_highlights_the_layer_of_its_model_alone(open_page: Any) -> None:
     models = [
         (-1, "process", "python train.py", 1, 0),
         (0, "layer", "Generator", 4, 10),
-        (1, "layer", "net.0", 4, 40),
+        (1, "layer", "Generator/net.0", 4, 40),
         (0, "layer", "Discriminator", 3, 20),
-        (3, "layer", "net.0", 3, 30),
+        (3, "layer", "Discriminator/net.0", 3, 30),
     ]
     page = open_page(make_page(models))
     assert page.locator("#hot button .name").all_inner_texts() == [

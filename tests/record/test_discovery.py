@@ -77,8 +77,8 @@ class TestModels:
             ("Inner",),
             ("Inner", "linear"),
             ("Sequential",),
-            ("Sequential", "0"),
-            ("Sequential", "1"),
+            ("Sequential", "Sequential/0"),
+            ("Sequential", "Sequential/1"),
         ]
 
     def test_whole_transformer(self) -> None:
@@ -120,9 +120,16 @@ class TestModels:
         models = [Mlp() for _ in range(3)]
         run = record(lambda: [model(x) for _ in range(2) for model in models])
         counts = layer_calls(run)
-        assert {name: counts[name] for name in counts if "Mlp" in name} == {"Mlp": 2, "Mlp#2": 2, "Mlp#3": 2}
+        assert {name: counts[name] for name in ("Mlp", "Mlp#2", "Mlp#3")} == {
+            "Mlp": 2,
+            "Mlp#2": 2,
+            "Mlp#3": 2,
+        }
         assert {path for path in paths_of(run) if len(path) == 2} == {
-            (root, name) for root in ("Mlp", "Mlp#2", "Mlp#3") for name in MLP
+            ("Mlp", "first"),
+            ("Mlp", "activation"),
+            ("Mlp", "second"),
+            *((root, f"{root}/{name}") for root in ("Mlp#2", "Mlp#3") for name in MLP),
         }
 
     def test_two_classes_of_one_name(self, x: torch.Tensor) -> None:
@@ -185,7 +192,7 @@ class TestModels:
             ("Sequential", "0"),
             ("Sequential", "1"),
             ("Sequential#2",),
-            ("Sequential#2", "0"),
+            ("Sequential#2", "Sequential#2/0"),
             ("Sequential#2", "0"),
         ]
 
@@ -198,8 +205,8 @@ class TestModels:
 
         run = record(program)
         assert paths_of(run) == [
-            ("Mlp",),
-            *(("Mlp", name) for name in MLP),
+            ("0",),
+            *(("0", f"0.{name}") for name in MLP),
             ("Sequential",),
             ("Sequential", "0"),
             *(("Sequential", "0", f"0.{name}") for name in MLP),
@@ -240,7 +247,8 @@ class TestModels:
         counts = layer_calls(run)
         roots = ["Mlp", *(f"Mlp#{number}" for number in range(2, 9))]
         assert {root: counts[root] for root in roots} == dict.fromkeys(roots, 20)
-        assert {name: counts[name] for name in MLP} == dict.fromkeys(MLP, 160)
+        parts = [name if root == "Mlp" else f"{root}/{name}" for root in roots for name in MLP]
+        assert {name: counts[name] for name in parts} == dict.fromkeys(parts, 20)
         assert all(len(path) <= 2 for path in paths_of(run))
 
     def test_forked_child_finds_its_own(self, x: torch.Tensor) -> None:
@@ -260,7 +268,7 @@ class TestModels:
         own = by_process.pop(run.meta["process_id"])
         assert own == {"Mlp": 1, "first": 1, "activation": 1, "second": 1}
         (child,) = by_process.values()
-        assert child == {"Sequential": 1, "0": 1}
+        assert child == {"Sequential": 1, "Sequential/0": 1}
 
 
 class TestModulesMadePerCall:
@@ -511,7 +519,11 @@ class TestPrograms:
             ("Sequential",): 1,
             ("MSELoss",): 6,
         }
-        assert set(paths_of(run)) >= {("Net#2", "body", "body.0"), ("Net", "head"), ("Sequential", "0")}
+        assert set(paths_of(run)) >= {
+            ("Net#2", "Net#2/body", "Net#2/body.0"),
+            ("Net", "head"),
+            ("Sequential", "Sequential/0"),
+        }
         names = Counter(span.name for span in spans_of(run))
         assert names["Optimizer.step#SGD.step"] == 6
         assert names["aten::addmm"] == 13

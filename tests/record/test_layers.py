@@ -169,7 +169,7 @@ class TestGivenModules:
 
         counts = layer_calls(record(program, *models))
         assert (counts["Mlp"], counts["Mlp#2"], counts["Linear"]) == (1, 1, 1)
-        assert counts["first"] == 2
+        assert (counts["Mlp/first"], counts["Mlp#2/first"]) == (1, 1)
 
     def test_same_twice(self) -> None:
         model = Mlp()
@@ -383,7 +383,7 @@ class TestUnusualModules:
 
         model, other = Odd(nn.Linear(4, 4)), Mlp()
         run = record(lambda: [model(x) for _ in range(3)] + [other(x)], *([model, other] if given else []))
-        assert {"Odd": 3, "Mlp": 1, "first": 1}.items() <= layer_calls(run).items()
+        assert {"Odd": 3, "Mlp": 1, "Mlp/first": 1}.items() <= layer_calls(run).items()
         assert unnamed(run) == [("Odd", "ZeroDivisionError: no walk")]
         assert any("no walk" in line for line in page_notes(run.meta))
 

@@ -438,7 +438,9 @@ class TestTransformations:
             assert torch.equal(made(x), expected)
             assert type(made).__name__ == type(before).__name__
             assert getattr(made, "code", None) == code
-        assert layer_calls(recording.run)["Mlp"] >= 1
+        # A wrapper that was made before owns the model, called or not.
+        name = "module" if name == "parallel" and not given else "Mlp"
+        assert layer_calls(recording.run)[name] >= 1
         assert recording.run.meta["complete"] is True
 
     def test_traced_graph_is_the_same(self, model: nn.Module, x: torch.Tensor) -> None:

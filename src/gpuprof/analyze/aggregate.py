@@ -93,7 +93,7 @@ def rest_of(part: Part, holder: Ints) -> dict[str, int]:
 
 def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
     """Group the nodes of `kinds` by key and sum them; None where there are none."""
-    found = _group(part, by, kinds)
+    found = _group(part, kinds)
     if found is None:
         return None
     members, group, outermost, count = found.members, found.group, found.outermost, len(found.keys)
@@ -117,7 +117,7 @@ def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
         sums["backward_ns"] = _sum_by(group[backward], part.total_ns[members][backward], count)
         below = _below(part.parent, members[~called])
         sums["backward_own_ns"] = _sum_held(np.where(below, found.holder, -1), part.own_ns, count)
-    return Folded(_display_names(part.names, found.keys, by), sums, rest_of(part, found.holder))
+    return Folded(_names(part, found), sums, rest_of(part, found.holder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +130,16 @@ class Grouping:
     total_of: Ints
 
 
-def grouped(part: Part, by: str, kinds: tuple[str, ...]) -> Grouping | None:
+def grouped(part: Part, kinds: tuple[str, ...]) -> Grouping | None:
     """Group the nodes of `kinds` as `fold` does; None where there are none."""
-    found = _group(part, by, kinds)
+    found = _group(part, kinds)
     if found is None:
         return None
     total_of = np.full(len(part.parent), -1, dtype=np.int64)
     total_of[found.members[found.outermost]] = found.group[found.outermost]
-    names = _display_names(part.names, found.keys, by)
-    return Grouping(names, [KINDS[code] for code in found.kind.tolist()], found.holder, total_of)
+    return Grouping(
+        _names(part, found), [KINDS[code] for code in found.kind.tolist()], found.holder, total_of
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +155,13 @@ class _Groups:
     kind: Ints
 
 
-def _group(part: Part, by: str, kinds: tuple[str, ...]) -> _Groups | None:
+def _group(part: Part, kinds: tuple[str, ...]) -> _Groups | None:
     is_member = _members(part, kinds)
     members = np.flatnonzero(is_member)
     if not len(members):
         return None
     ends = _subtree_ends(part.parent)
-    keys, group = _keys(part, members, ends, by)
+    keys, group = _keys(part, members)
     outermost = _outermost(members, group, ends, len(keys))
     kind = np.zeros(len(keys), dtype=np.int64)
     kind[group] = part.kind[members]
@@ -169,6 +170,10 @@ def _group(part: Part, by: str, kinds: tuple[str, ...]) -> _Groups | None:
         # A function that waits uses no time; any other call lasts until its wait has ended.
         holder[part.kind == _WAITING] = -1
     return _Groups(members, ends, keys, group, outermost, holder, kind)
+
+
+def _names(part: Part, found: _Groups) -> list[str]:
+    return [part.names[key % len(part.names)] for key in found.keys.tolist()]
 
 
 def _members(part: Part, kinds: tuple[str, ...]) -> npt.NDArray[np.bool_]:
@@ -197,19 +202,15 @@ def _subtree_sums(values: Ints, ends: list[int]) -> Ints:
     return sums
 
 
-def _keys(part: Part, members: Ints, ends: list[int], by: str) -> tuple[Ints, Ints]:
-    """Return the table's keys, each context * len(names) + name, and each member's index into them.
+def _keys(part: Part, members: Ints) -> tuple[Ints, Ints]:
+    """Return the table's keys, each kind * len(names) + name, and each member's index into them.
 
-    The context is a layer's root or an operator's kind. Equal texts with ids of their own are one
-    name, except for layers: there the ids distinguish models.
+    Equal texts with ids of their own are one name.
     """
-    if by == "layer":
-        context, name = _layer_roots(part, members, ends), part.name[members]
-    else:
-        first = {text: number for number, text in reversed(list(enumerate(part.names)))}
-        canonical = np.array([first[text] for text in part.names], dtype=np.int64)
-        context, name = part.kind[members].astype(np.int64), canonical[part.name[members]]
-    keys, group = np.unique(context * len(part.names) + name, return_inverse=True)
+    first = {text: number for number, text in reversed(list(enumerate(part.names)))}
+    canonical = np.array([first[text] for text in part.names], dtype=np.int64)
+    kind = part.kind[members].astype(np.int64)
+    keys, group = np.unique(kind * len(part.names) + canonical[part.name[members]], return_inverse=True)
     return keys, group.reshape(-1)
 
 
@@ -222,16 +223,6 @@ def _subtree_ends(parent: Ints) -> list[int]:
         if up >= 0 and ends[up] < ends[node]:
             ends[up] = ends[node]
     return ends
-
-
-def _layer_roots(part: Part, members: Ints, ends: list[int]) -> Ints:
-    """Return for each layer the name of the outermost layer of its path."""
-    roots, until, root = [], 0, -1
-    for node, name in zip(members.tolist(), part.name[members].tolist(), strict=True):
-        if node >= until:
-            until, root = ends[node], name
-        roots.append(root)
-    return np.array(roots, dtype=np.int64)
 
 
 def _outermost(members: Ints, group: Ints, ends: list[int], groups: int) -> npt.NDArray[np.bool_]:
@@ -277,19 +268,3 @@ def _max_by(group: Ints, values: Ints, groups: int) -> Ints:
 def _distinct_by(group: Ints, values: Ints, groups: int) -> Ints:
     pairs = np.unique(np.stack((group, values)), axis=1)
     return np.bincount(pairs[0], minlength=groups).astype(np.int64)
-
-
-def _display_names(names: list[str], keys: Ints, by: str) -> list[str]:
-    plain = [names[key % len(names)] for key in keys.tolist()]
-    if by != "layer":
-        return plain
-    roots = [names[key // len(names)] for key in keys.tolist()]
-    shown = [_under_root(root, name) for root, name in zip(roots, plain, strict=True)]
-    # Roots without layers of their own, such as a loss next to the model, make no name ambiguous.
-    prefixing = {root for root, name, text in zip(roots, plain, shown, strict=True) if text != name}
-    return plain if len(prefixing) < 2 and len(set(plain)) == len(plain) else shown
-
-
-def _under_root(root: str, name: str) -> str:
-    # A layer that is called directly, outside its model, is its own root: its path shows that already.
-    return name if name == root or name.startswith(root + ".") else f"{root}/{name}"

@@ -139,7 +139,7 @@ def summarize_difference(
     calls = np.sum([run.calls for run in (*runs.new, *runs.old)], axis=0)
     tree = dataclasses.replace(runs.tree, calls=calls)
     part = part_of(tree, tuple(np.unique(tree.process_id).tolist()))
-    groups = grouped(part, by, MEMBER_KINDS[by])
+    groups = grouped(part, MEMBER_KINDS[by])
     whole = [float(np.mean([run.whole_ns for run in side])) for side in (runs.old, runs.new)]
     rows: tuple[DifferenceRow, ...] = ()
     level = 0.0

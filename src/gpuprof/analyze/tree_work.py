@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuprof.analyze.call_tree import CallTree, subtree_sums
 from gpuprof.analyze.roofline.counted import plain_name
-from gpuprof.analyze.roofline.similar_calls import given_alike, similar_to_first
+from gpuprof.analyze.roofline.similar_calls import given_alike, outermost_calls, similar_to_first
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
@@ -135,17 +135,13 @@ def with_work(summary: Summary, folder: RunFolder, tree: CallTree) -> Summary:
     process_id = int(folder.meta.get("process_id") or 0)
     calls = root_calls(tree, process_id)
     counted = _by_layer(folder)
-    layers = Counter(layer for _, layer in counted)
-    named: dict[str, tuple[int | None, int | None]] = {}
     given = given_alike(folder, process_id)
-    unlike = {root: why_unlike(folder, root, process_id, given) for root, _ in counted}
+    unlike = {root: why_unlike(folder, root, process_id, given) for root in {root for root, _ in counted}}
+    named: dict[str, tuple[int | None, int | None]] = {}
+    # A layer that is also called by itself is part of several roots.
     for (root, layer), (flops, size) in counted.items():
-        if unlike[root]:
-            continue
-        total = _times(flops, calls[root]), _times(size, calls[root])
-        named[root if layer == root else f"{root}/{layer}"] = total
-        if layers[layer] == 1:
-            named[layer] = total
+        work = (None, None) if unlike[root] else (_times(flops, calls[root]), _times(size, calls[root]))
+        named[layer] = _added(named.get(layer, (0, 0)), work)
     rows = tuple(
         replace(row, flops=named[row.name][0], bytes=named[row.name][1]) if row.name in named else row
         for row in summary.rows
@@ -156,13 +152,22 @@ def with_work(summary: Summary, folder: RunFolder, tree: CallTree) -> Summary:
 
 def why_unlike(folder: RunFolder, root: str, process_id: int, given: Mapping[int, bool]) -> str | None:
     """Return why not all calls of a root can do the work counted of the first; None where they can."""
-    layers = folder.sql("FROM spans").filter(f"kind = 'layer' AND process_id = {process_id}")
-    quoted = root.replace("'", "''")
-    calls = layers.filter(f"name = '{quoted}'").order("start_ns").select("span_id, duration_ns").fetchall()
+    outermost = outermost_calls(folder, process_id)
+    calls = [(span, duration) for name, _, span, duration in outermost if name == root]
     if all(span in given for span, _ in calls):
         return None if all(given[span] for span, _ in calls) else "were given different inputs"
     alike = all(similar_to_first([float(duration) for _, duration in calls]))
     return None if alike else "take times too different for the same work"
+
+
+def _added(
+    one: tuple[int | None, int | None], other: tuple[int | None, int | None]
+) -> tuple[int | None, int | None]:
+    flops, size = (
+        None if before is None or more is None else before + more
+        for before, more in zip(one, other, strict=True)
+    )
+    return flops, size
 
 
 def _times(value: int | None, calls: int) -> int | None:
@@ -192,18 +197,25 @@ def _by_layer(folder: RunFolder) -> dict[tuple[str, str], tuple[int | None, int 
 # ---- the class and the bottleneck of each node ----------------------------------------------
 
 
+def classes_of_layers(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return the class of each layer by its name, as far as the run knows them."""
+    known = meta.get("layer_types")
+    types = known.values() if isinstance(known, dict) else ()
+    return {
+        str(name): str(found)
+        for each in types
+        if isinstance(each, dict)
+        for name, found in each.items()
+        if found
+    }
+
+
 def layer_types(tree: CallTree, meta: Mapping[str, Any]) -> list[str | None] | None:
     """Return the class of the layer around each node; None alone where the run does not know any."""
-    known = meta.get("layer_types")
-    if not isinstance(known, dict) or not known:
+    classes = classes_of_layers(meta)
+    if not classes:
         return None
-
-    def class_of(where: Where) -> str | None:
-        types = known.get(where.root)
-        found = types.get(where.layer) if isinstance(types, dict) else None
-        return str(found) if found else None
-
-    return [class_of(where) for where in places_of(tree)]
+    return [classes.get(where.layer) for where in places_of(tree)]
 
 
 def bounds(tree: CallTree, roofline: Roofline) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first recorded call of each root was given, kept until the recording ends and its work is counted.
+"""What the first call of each outermost layer was given, kept until its work is counted, after the recording.
 
 For each later call only the similarity of its inputs is recorded. The call itself continues at once: nothing
 is copied, and no operator of PyTorch is called, since it would be in the recording.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,10 @@ COUNTER_ROWS = "counters.jsonl"
 
 @dataclass(slots=True)
 class FirstCall:
-    """A root, its arguments, and the modes that it was called in."""
+    """A layer that was called outside of others, its arguments, and the modes that it was called in.
+
+    `names` are those of all layers of the recording.
+    """
 
     root: str
     module: torch.nn.Module
@@ -43,43 +46,40 @@ class FirstCall:
     threads: int
     # Tensors among the arguments with the version that they had then.
     versions: list[tuple[torch.Tensor, int]]
+    names: MutableMapping[torch.nn.Module, str]
     gpu: dict[str, Any] | None = None
 
 
 class FirstCalls:
-    """Takes the first call of each expected root. Keeps these roots alive."""
+    """Takes the first call of each layer outside of others, and keeps these modules alive.
+
+    `names` are the layers of the recording; `left_out` those whose first call was one too many.
+    """
 
     def __init__(self) -> None:
         self.calls: list[FirstCall] = []
-        self.left_out: list[str] = []
+        self.left_out: set[str] = set()
         self.given = CallsGiven()
-        self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
-        self._taken: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-
-    def expect(self, module: torch.nn.Module, name: str) -> bool:
-        """Return whether the calls of a root are wanted."""
-        if module in self._names:
-            return False
-        if len(self._names) >= MOST_ROOTS:
-            self.left_out.append(name)
-            return False
-        self._names[module] = name
-        return True
+        self.names: MutableMapping[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self._taken: set[str] = set()
 
     def take(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Look at a call, and keep the first of its root. Returns whether the next one is wanted.
+        """Look at a call, and keep the first of its layer. Returns whether the next one is wanted.
 
         Called from the native core, just before the call continues.
         """
-        name = self._names.get(module)
+        name = self.names.get(module)
         torch = sys.modules.get("torch")
         if name is None or torch is None:
             return False
         try:
-            if is_tracing():
+            if is_tracing() or torch._C._current_autograd_node() is not None:
                 return True
-            if module not in self._taken:
-                self._taken.add(module)
+            if name not in self._taken:
+                if len(self._taken) >= MOST_ROOTS:
+                    self.left_out.add(name)
+                    return False
+                self._taken.add(name)
                 self._keep(torch, name, module, args, kwargs)
             return self.given.note(name, signature_of(torch, args, kwargs))
         except (RuntimeError, TypeError, AttributeError, ValueError):
@@ -103,6 +103,7 @@ class FirstCalls:
                 training=bool(module.training),
                 threads=int(torch.get_num_threads()),
                 versions=versions,
+                names=self.names,
                 gpu=gpu_of_call(torch, module, given),
             )
         )
@@ -111,7 +112,7 @@ class FirstCalls:
         """Let go of everything."""
         self.calls.clear()
         self.given = CallsGiven()
-        self._names.clear()
+        self.names.clear()
         self._taken.clear()
 
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which modules are layers, and what they are called.
 
-A root, that is a module which was passed to `profile` or was seen called on its own, is named by its
-class; the modules in it by their paths, exactly as `named_modules()` gives them.
+A root is a module that was passed to `profile`, or the outermost module that owns a called one. It is named
+by its class, and the modules in it by their paths, exactly as `named_modules()` gives them. Where a run has
+several roots with parts, names are `Root/path`; a discovered program's first root goes without, so that a
+second one changes no name. A module keeps its name, from wherever it is called.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from collections import Counter
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof import _native
 from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, error_line, note
 from gpuprof.record.first_calls import FirstCalls, is_compiling
+from gpuprof.record.module_owners import outermost_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,13 +36,10 @@ MOST_FAILURES = 10  # of naming, that are notes
 @dataclass(slots=True)
 class _Root:
     module: weakref.ref[torch.nn.Module]
-    name_id: int
     class_name: str
     number: int
-
-    @property
-    def name(self) -> str:
-        return self.class_name if self.number == 1 else f"{self.class_name}#{self.number}"
+    label: str
+    prefix: str  # of the names of its layers
 
 
 class LayerSource:
@@ -47,11 +48,13 @@ class LayerSource:
     def __init__(self, modules: tuple[torch.nn.Module, ...], first_calls: FirstCalls | None = None) -> None:
         self._given = [weakref.ref(module) for module in modules]
         self._roots: list[_Root] = []
-        # Modules that were named by their class, since they are part of no other.
-        self._standalone: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        # The model whose layers are named by their paths alone: the only given one, or the first called one.
+        self._plain: str | None = None
+        # Modules without parts that were named by their class, since no other one owned them.
+        self._alone: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._fruitless: Counter[type] = Counter()
         self._first_calls = first_calls
-        self._types: dict[str, dict[str, str]] = {}  # class of each layer, by root and path
+        self._types: dict[str, dict[str, str]] = {}  # class of each layer, by root and name
         self.notes: list[Note] = []
 
     def start(self) -> SourceStatus:
@@ -61,10 +64,7 @@ class LayerSource:
         call = vars(torch.nn.Module).get("__call__")
         if not isinstance(call, FunctionType):
             return SourceStatus.off(Reason.MODULE_CALL_REPLACED)
-        for reference in self._given:
-            module = reference()
-            if module is not None and not _native.is_layer(module):
-                self._add_root(module)
+        self._add_given([module for each in self._given if (module := each()) is not None])
         take = None if self._first_calls is None else self._first_calls.take
         _native.intercept_layers(call, self._adopt if self._given else self._discover, take)
         return SourceStatus.on(Method.INTERCEPTED_CALLS, modules="given" if self._given else "every")
@@ -75,22 +75,36 @@ class LayerSource:
         self._roots.clear()
 
     def known_types(self) -> dict[str, dict[str, str]]:
-        """Return the class of each layer that was named, by root and path."""
+        """Return the class of each layer that was named, by root and name."""
         # A copy in one step, since other threads may be naming layers.
         return {root: dict(types) for root, types in list(self._types.items())}
+
+    # ---- which modules are roots -------------------------------------------------------------
+
+    def _add_given(self, modules: list[torch.nn.Module]) -> None:
+        parts = {id(part) for module in modules for _, part in self._parts(module) if part is not module}
+        wholes = [module for module in modules if id(module) not in parts] or modules
+        if sum(map(self._has_children, wholes)) > 1:
+            self._plain = ""  # none: which of them is called first must not change a name
+        for module in wholes:
+            if not _native.is_layer(module):
+                self._add_root(module)
 
     def _discover(self, module: torch.nn.Module) -> None:
         """Name a module that was called and is not known. Called from the native core."""
         if is_compiling():
             _leave_out_if_made_by_compiler(module)
         elif not self._is_part_of_root(module):
-            self._add_root(module)
+            self._add_root(self._whole_of(module))
+            if not _native.is_layer(module):
+                self._add_root(module)
 
     def _adopt(self, module: torch.nn.Module) -> None:
         """Name a module that came to a given one after the start; leave others out."""
         if is_compiling():
             _leave_out_if_made_by_compiler(module)
         elif not self._is_part_of_root(module):
+            self._fruitless[type(module)] += 1
             _native.add_layer(module, "")
 
     def _is_part_of_root(self, module: torch.nn.Module) -> bool:
@@ -99,10 +113,26 @@ class LayerSource:
         for entry in self._roots:
             root = entry.module()
             if root is not None and any(each is module for _, each in self._parts(root)):
-                self._name_children(root, entry.name_id, entry.name)
+                self._name_parts(root, entry)
                 return True
-        self._fruitless[type(module)] += 1
         return False
+
+    def _whole_of(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Return the module that a called one is part of, else itself."""
+        import torch
+
+        if self._fruitless[type(module)] >= _FRUITLESS_SEARCHES:
+            return module
+        whole = module
+        # A program may forbid to look at its objects.
+        with contextlib.suppress(Exception):
+            whole = outermost_owner(module, torch.nn.Module)
+        if whole is module or _native.is_layer(whole):
+            self._fruitless[type(module)] += 1
+            return module
+        return whole
+
+    # ---- names -------------------------------------------------------------------------------
 
     def _add_root(self, module: torch.nn.Module) -> None:
         try:
@@ -114,45 +144,51 @@ class LayerSource:
         self._roots = [entry for entry in self._roots if entry.module() is not None]
         inside = _uncompiled(module)
         class_name = type(inside).__name__
-        has_children = self._has_children(module)
-        number = self._free_number(class_name) if has_children else 1
-        name = class_name if number == 1 else f"{class_name}#{number}"
-        whole = is_compiled(module)
-        wanted = self._first_calls is not None and self._first_calls.expect(module, name)
-        name_id = _native.add_layer(module, name, 0, whole, wanted)
-        self._standalone.add(module)
-        self._types.setdefault(name, {})[name] = class_name
+        if not self._has_children(module):
+            self._name(module, class_name, class_name)
+            self._alone.add(module)
+            return
+        root = self._root_of(inside) or self._new_root(inside, class_name)
+        self._name(module, root.label, root.label)
         if inside is not module and not _native.is_layer(inside):
             # It may be called without its wrapper, which may be gone by then.
-            _native.add_layer(inside, name)
-        if has_children:
-            self._roots.append(_Root(weakref.ref(inside), name_id, class_name, number))
-            # What is inside a compiled module is seen only where it is called without it: it keeps its name.
-            self._name_children(inside, name_id, name, rename=not whole)
+            self._name(inside, root.label, root.label)
+        # What is inside a compiled module is seen only where it is called without it: it keeps its name.
+        self._name_parts(inside, root, rename=not is_compiled(module))
 
-    def _free_number(self, class_name: str) -> int:
-        """Return the first number that no living root of the class has."""
+    def _root_of(self, module: torch.nn.Module) -> _Root | None:
+        return next((entry for entry in self._roots if entry.module() is module), None)
+
+    def _new_root(self, module: torch.nn.Module, class_name: str) -> _Root:
+        # The first number that no living root of the class has.
         taken = {entry.number for entry in self._roots if entry.class_name == class_name}
-        return next(number for number in range(1, len(taken) + 2) if number not in taken)
+        number = next(number for number in range(1, len(taken) + 2) if number not in taken)
+        label = class_name if number == 1 else f"{class_name}#{number}"
+        if self._plain is None:
+            self._plain = label
+        prefix = "" if label == self._plain else f"{label}/"
+        root = _Root(weakref.ref(module), class_name, number, label, prefix)
+        self._roots.append(root)
+        return root
 
-    def _name_children(
-        self, root: torch.nn.Module, root_id: int, root_name: str, *, rename: bool = True
-    ) -> None:
-        types = self._types.setdefault(root_name, {})
-        former_parts: set[torch.nn.Module] = set()  # of what was called on its own before its whole was
-        for name, module in self._parts(root):
-            if module is root:
+    def _name_parts(self, module: torch.nn.Module, root: _Root, *, rename: bool = True) -> None:
+        for path, part in self._parts(module):
+            if part is module:
                 continue
-            if rename and module in self._standalone:
-                self._standalone.discard(module)
-                former_parts.update(part for _, part in self._parts(module))
-            elif _native.is_layer(module) and module not in former_parts:
+            if rename and part in self._alone:
+                self._alone.discard(part)
+            elif _native.is_layer(part):
                 continue
             try:
-                types[name] = type(_uncompiled(module)).__name__
-                _native.add_layer(module, name, root_id, is_compiled(module))
+                self._name(part, f"{root.prefix}{path}", root.label)
             except Exception as error:
-                self._leave_out(module, error)
+                self._leave_out(part, error)
+
+    def _name(self, module: torch.nn.Module, name: str, root: str) -> None:
+        if self._first_calls is not None:
+            self._first_calls.names[module] = name
+        self._types.setdefault(root, {})[name] = type(_uncompiled(module)).__name__
+        _native.add_layer(module, name, is_compiled(module), self._first_calls is not None)
 
     def _parts(self, root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
         """Yield the modules in a model with their names, until it refuses to list them."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpuprof.analyze.aggregate import grouped, part_of
 from gpuprof.analyze.difference import STATES
 from gpuprof.analyze.kernel_labels import kernel_labels
 from gpuprof.render.flame_views import Coloring, View, first_of
@@ -244,10 +243,6 @@ class _Hottest(NamedTuple):
 def _largest(tree: CallTree) -> list[_Hottest]:
     """Return the pairs of name and kind with the hottest node of each, the most self time first."""
     key = tree.name.astype(np.int64) * len(KINDS) + tree.kind
-    is_layer = tree.kind == KINDS.index("layer")
-    layers = grouped(part_of(tree, tuple(np.unique(tree.process_id).tolist())), "layer", ("layer",))
-    if layers is not None:
-        key[is_layer] = len(tree.names) * len(KINDS) + layers.holder[is_layer]
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
     own = np.zeros(len(first), dtype=np.int64)
     calls = np.zeros(len(first), dtype=np.int64)
@@ -258,10 +253,7 @@ def _largest(tree: CallTree) -> list[_Hottest]:
     found = []
     for group in np.argsort(-own, kind="stable").tolist():
         node = int(hottest[group])
-        name = _label(tree, node)
-        if layers is not None and is_layer[node]:
-            name = quoted_if_blank(readable(layers.names[int(layers.holder[node])]))
-        found.append(_Hottest(node, name, int(own[group]), int(calls[group])))
+        found.append(_Hottest(node, _label(tree, node), int(own[group]), int(calls[group])))
     return found
 
 

@@ -40,14 +40,12 @@ def layer_rows(
     for each in joined.rows:
         groups[each.row.root, each.row.layer].append(each)
     passes = timed.passes()
-    several = len({root for root, _ in groups}) > 1
     rows = []
     for (root, layer), members in groups.items():
         if not passes[root]:
             continue
-        name = f"{root}/{layer}" if several and layer != root else layer
         times = _times(root, layer, members, timed, machines)
-        rows.append(_row(_Layer(root, layer, name, passes[root]), members, times, root in lost))
+        rows.append(_row(_Layer(root, layer, passes[root]), members, times, root in lost))
     return sorted((row for row in rows if row.total_ns > 0), key=lambda row: -row.total_ns)
 
 
@@ -55,7 +53,6 @@ def layer_rows(
 class _Layer:
     root: str
     layer: str
-    name: str
     passes: int
 
 
@@ -145,7 +142,7 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
     call = CallFigures(time_ns, flops, faults, delay, len(ran) if delay is None else None)
     return RooflineRow(
         kind="layer",
-        name=layer.name,
+        name=layer.layer,
         root=layer.root,
         layer=layer.layer,
         operator=None,

@@ -32,15 +32,11 @@ def given_alike(folder: RunFolder, process_id: int) -> dict[int, bool]:
     noted = dict(_marked(folder.meta.get("work")))
     if not noted:
         return {}
-    roots = ", ".join("'" + root.replace("'", "''") + "'" for root in sorted({root for root, _ in noted}))
-    query = f"""
-        SELECT name, thread_id, span_id FROM spans
-        WHERE kind = 'layer' AND process_id = {int(process_id)} AND name IN ({roots})
-        ORDER BY start_ns, span_id
-    """  # noqa: S608 - quoted names and a whole number
+    roots = {root for root, _ in noted}
     spans: dict[tuple[str, int], list[int]] = {}
-    for name, thread, span in folder.sql(query).fetchall():
-        spans.setdefault((name, thread), []).append(span)
+    for name, thread, span, _ in outermost_calls(folder, process_id):
+        if name in roots:
+            spans.setdefault((name, thread), []).append(span)
     keys = spans.keys() | noted.keys()
     unfit = {key[0] for key in keys if len(spans.get(key, ())) != len(noted.get(key, ()))}
     return {
@@ -49,6 +45,24 @@ def given_alike(folder: RunFolder, process_id: int) -> dict[int, bool]:
         if key[0] not in unfit
         for span, alike in zip(calls, noted[key], strict=True)
     }
+
+
+def outermost_calls(folder: RunFolder, process_id: int) -> list[tuple[str, int, int, int]]:
+    """Return name, thread, number and duration of each call of a layer outside of others, in order.
+
+    Calls in the backward pass, as of checkpoints, are not among them.
+    """
+    ends = (
+        "max(start_ns + duration_ns) OVER (PARTITION BY thread_id ORDER BY start_ns, span_id "
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    )
+    query = f"""
+        SELECT name, thread_id, span_id, duration_ns FROM (
+            SELECT *, {ends} AS covered_ns FROM spans
+            WHERE kind IN ('layer', 'backward') AND process_id = {int(process_id)})
+        WHERE kind = 'layer' AND start_ns >= coalesce(covered_ns, start_ns) ORDER BY start_ns, span_id
+    """  # noqa: S608 - a whole number
+    return folder.sql(query).fetchall()
 
 
 def _marked(work: Any) -> Iterator[tuple[tuple[str, int], list[bool]]]:

@@ -22,7 +22,7 @@ from gpuprof import _native
 from gpuprof.record.facts import Method, NativeReason, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_ROWS, FirstCall, FirstCalls
 from gpuprof.record.kernels import cupti_folders, why_no_cuda
-from gpuprof.record.work.first_pass import LayerNames, call_again
+from gpuprof.record.work.first_pass import CompiledLayers, call_again
 from gpuprof.record.work.observe import Observer
 from gpuprof.record.work.rows import TENSOR_TYPES, CountedPass, Observation
 
@@ -191,16 +191,16 @@ def _rows(
     for number, name, values in measured["kernels"]:
         kernels[number].append((name, values))
     incomplete = set(measured["incomplete"])
-    places = LayerNames(call)
+    compiled_layers = CompiledLayers(call)
     is_compiled = False
     for row, number in zip(counted.rows, observer.numbers, strict=True):
-        layer, compiled = places.of(row.layer)
+        compiled = compiled_layers.around(row.layer)
         if number is None or compiled is not None:
             is_compiled = is_compiled or compiled is not None
             continue
         place = {
             "root": call.root,
-            "layer": layer,
+            "layer": row.layer,
             "ordinal": row.ordinal,
             "operator": row.operator,
             "phase": row.phase,

@@ -67,7 +67,7 @@ def call_again(
         try:
             modes.enter_context(_modes(call))
             return count_operators(
-                call.module, inputs, backward=backward, fake=False, observer=observer
+                call.module, inputs, backward=backward, fake=False, observer=observer, names=call.names
             ), backward
         except PassError as failure:
             notes.append(_failed(NoteCode.CALL_COUNTED_PARTLY, call, what, failure.reason))
@@ -127,18 +127,18 @@ def _changes(call: FirstCall) -> list[Note]:
 def _rows(call: FirstCall, counted: CountedPass) -> list[dict[str, Any]]:
     observed = counted.observed or []
     reuse = reuse_distances([each.touched for each in observed])
-    places = LayerNames(call)
+    compiled_layers = CompiledLayers(call)
     rows: list[dict[str, Any]] = []
     regions: dict[tuple[str, str], Region] = {}
     for row, observation, distances in zip(counted.rows, observed, reuse, strict=True):
-        layer, compiled = places.of(row.layer)
+        compiled = compiled_layers.around(row.layer)
         if compiled is not None:
             regions.setdefault((compiled, row.phase), Region()).add(row, observation)
             continue
         rows.append(
             {
                 "root": call.root,
-                "layer": layer,
+                "layer": row.layer,
                 "ordinal": row.ordinal,
                 "operator": row.operator,
                 "overload": row.overload,
@@ -158,39 +158,22 @@ def _rows(call: FirstCall, counted: CountedPass) -> list[dict[str, Any]]:
     return [*rows, *(region.row(call.root, *key) for key, region in regions.items())]
 
 
-class LayerNames:
-    """What recordings call the layers of a call."""
+class CompiledLayers:
+    """Which layers of a call are compiled."""
 
     def __init__(self, call: FirstCall) -> None:
         self._root = call.root
-        self._own_name = _root_layer(call)
-        self._compiled = _compiled_layers(call)
+        self._names = [
+            call.names.get(module, path)
+            for path, module in call.module.named_modules()
+            if is_compiled(module) and not path.endswith("_orig_mod")
+        ]
 
-    def of(self, layer: str) -> tuple[str, str | None]:
-        """Return the layer's name, and the compiled layer that it is part of."""
-        name = self._root if layer == self._own_name else layer
-        return name, _inside(name, self._root, self._compiled)
-
-
-def _root_layer(call: FirstCall) -> str:
-    """Return what the counting pass calls the root: its class, without the compiled wrapper."""
-    module = getattr(call.module, "_orig_mod", call.module) if is_compiled(call.module) else call.module
-    return type(module).__name__
-
-
-def _compiled_layers(call: FirstCall) -> list[str]:
-    return [
-        path or call.root
-        for path, module in call.module.named_modules()
-        if is_compiled(module) and not path.endswith("_orig_mod")
-    ]
-
-
-def _inside(layer: str, root: str, compiled: list[str]) -> str | None:
-    """Return the compiled layer that a layer is part of."""
-    if root in compiled:
-        return root
-    return next((each for each in compiled if layer == each or layer.startswith(each + ".")), None)
+    def around(self, layer: str) -> str | None:
+        """Return the compiled layer that a layer is part of."""
+        if self._root in self._names:
+            return self._root
+        return next((each for each in self._names if layer == each or layer.startswith(each + ".")), None)
 
 
 def _shapes(row: OperatorWork) -> str:

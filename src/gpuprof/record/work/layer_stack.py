@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -22,8 +22,13 @@ OUTSIDE = ""
 class LayerStack:
     """Names layers as recordings do, and follows the calls of modules while `watching`."""
 
-    def __init__(self, discovered: Callable[[torch.nn.Module], None]) -> None:
+    def __init__(
+        self,
+        discovered: Callable[[torch.nn.Module], None],
+        recorded: Mapping[torch.nn.Module, str],
+    ) -> None:
         self._discovered = discovered
+        self._recorded = recorded
         self._names: dict[torch.nn.Module, str] = {}
         self._owners: dict[int, str] = {}
         self._roots: dict[str, int] = {}
@@ -32,11 +37,12 @@ class LayerStack:
         self._borders: list[tuple[int, str]] = [(0, OUTSIDE)]
 
     def add_root(self, root: torch.nn.Module) -> None:
-        """Name a module by its class, and the modules inside it by their paths."""
+        """Name modules as they were recorded, else a root by its class, and what is inside it by its path."""
         class_name = type(root).__name__
         self._roots[class_name] = number = self._roots.get(class_name, 0) + 1
         for path, module in root.named_modules():
             name = path or (class_name if number == 1 else f"{class_name}#{number}")
+            name = self._recorded.get(module, name)
             self._names.setdefault(module, name)
             for parameter in module._parameters.values():
                 self._owners.setdefault(id(parameter), self._names[module])

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -40,17 +40,24 @@ class PassError(Exception):
 
 
 def count_operators(
-    model: Any, inputs: Any, *, backward: bool, fake: bool, observer: Observer | None = None
+    model: Any,
+    inputs: Any,
+    *,
+    backward: bool,
+    fake: bool,
+    observer: Observer | None = None,
+    names: Mapping[torch.nn.Module, str] | None = None,
 ) -> CountedPass:
     """Run `model` once and count its operators. Raises PassError, and WorkError for a wrong argument.
 
-    What `observer` sees of each operator is recorded too.
+    What `observer` sees of each operator is noted too. `names` are those of layers that were recorded.
     """
     target = resolve(model)
     counted = CountedPass(observed=None if observer is None else [])
     preserved = Preserved()
+    names = names or {}
     try:
-        _run(target, inputs, counted, preserved, backward=backward, fake=fake, observer=observer)
+        _run(target, inputs, counted, preserved, names, backward=backward, fake=fake, observer=observer)
     except (WorkError, PassError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -66,6 +73,7 @@ def _run(
     inputs: Any,
     counted: CountedPass,
     preserved: Preserved,
+    names: Mapping[torch.nn.Module, str],
     *,
     backward: bool,
     fake: bool,
@@ -84,7 +92,7 @@ def _run(
         adopt(module)
     for optimizer in target.optimizers:
         preserved.keep_optimizer(optimizer)
-    layers = LayerStack(discovered=adopt)
+    layers = LayerStack(discovered=adopt, recorded=names)
     for root in target.roots:
         layers.add_root(root)
     args, kwargs = _arguments(target, inputs)

@@ -1,6 +1,4 @@
-// Names and paths of nodes, and the search over them. Models of one run may have layers of the same path; where they
-// do, lists write `model/path` and the search finds that, too. The rule is that of the summary, see `_display_names`
-// in fold.py.
+// Names and paths of nodes, and the search over them.
 
 import { counted, formatFraction } from "../kit/format.js";
 import { compileQuery } from "../kit/table.js";
@@ -41,78 +39,9 @@ export function pathText(tree, node) {
   return names.join(" › ");
 }
 
-// Adds the name of the outermost layer around each node, -1 outside of all, and whether lists need it.
-export function noteModels(tree) {
-  const layer = tree.kinds.indexOf("layer");
-  const roots = new Int32Array(tree.count);
-  for (let node = 0; node < tree.count; node++) {
-    const up = tree.parent[node];
-    const inherited = up < 0 ? -1 : roots[up];
-    roots[node] = inherited < 0 && tree.kind[node] === layer ? tree.name[node] : inherited;
-  }
-  tree.roots = roots;
-  tree.namesModels = needModels(tree, layer);
-  return tree;
-}
-
-function needModels(tree, layer) {
-  const { names, name, roots } = tree;
-  const used = new Set(roots);
-  used.delete(-1);
-  if (used.size < 2) return false;
-  const pairs = new Map();
-  for (let node = 0; node < tree.count; node++) {
-    if (tree.kind[node] === layer) pairs.set(roots[node] * names.length + name[node], node);
-  }
-  const nodes = [...pairs.values()];
-  // Roots without layers of their own, such as a loss next to the model, make no name ambiguous.
-  const prefixing = new Set(
-    nodes.filter((node) => underRoot(tree, node) !== names[name[node]]).map((node) => roots[node]),
-  );
-  return prefixing.size > 1 || new Set(nodes.map((node) => names[name[node]])).size < nodes.length;
-}
-
-// A layer that is called directly, outside its model, is its own root: its path has it already.
-export function underRoot(tree, node) {
-  const name = tree.names[tree.name[node]];
-  const root = tree.names[tree.roots[node]];
-  return name === root || name.startsWith(`${root}.`) ? name : `${root}/${name}`;
-}
-
-// Whether a list writes more of this node than its name.
-export function hasModelName(tree, node) {
-  return tree.namesModels && kindName(tree, node) === "layer";
-}
-
-// What a title writes of a node of a list: as `listedName`, with nothing left out.
-export function fullListedName(tree, node) {
-  return hasModelName(tree, node) ? underRoot(tree, node) : fullName(tree, node);
-}
-
-// Equal names of one kind are one row of a list, those of layers for each model; from numbers, to be quick.
-export function rowKey({ names, kinds }, model, name, kind) {
-  return (model * names.length + name) * kinds.length + kind;
-}
-
-// The model that a row of this node is for; 0 where a row is for all.
-export function rowModel(tree, node) {
-  return kindName(tree, node) === "layer" ? tree.roots[node] + 1 : 0;
-}
-
-export function listedName(tree, node) {
-  return hasModelName(tree, node) ? underRoot(tree, node) : shortName(tree, node);
-}
-
-// A test of nodes for what lists write of them in addition to their names.
-export function modelNameTest(tree, test) {
-  if (!tree.namesModels) return () => false;
-  const known = new Map();
-  return (node) => {
-    if (!hasModelName(tree, node)) return false;
-    const key = tree.roots[node] * tree.names.length + tree.name[node];
-    if (!known.has(key)) known.set(key, test(underRoot(tree, node)));
-    return known.get(key);
-  };
+// Equal names of one kind are one row of a list; from numbers, to be quick.
+export function rowKey({ kinds }, name, kind) {
+  return name * kinds.length + kind;
 }
 
 // The label of a kernel, made of its name by `kernel_labels` in kernel_labels.py; undefined where it is the name.
@@ -122,7 +51,7 @@ export function labelOf(tree, node) {
 
 // What a list shows of a node: of kernels the label, of other calls the whole name.
 export function listText(tree, node) {
-  return labelOf(tree, node) ?? quotedIfBlank(listedName(tree, node));
+  return labelOf(tree, node) ?? quotedIfBlank(shortName(tree, node));
 }
 
 // ---- search: names are few even where nodes are many, so each name is tested once ----
@@ -142,7 +71,6 @@ export function searchTree(tree, text) {
   const test = compileQuery(text);
   if (!test) return { ...NO_SEARCH, text, invalid: true };
   const names = matchingNames(tree, test);
-  const isListedSo = modelNameTest(tree, test);
   const process = tree.kinds.indexOf("process");
   const marks = new Uint8Array(tree.count);
   let count = 0;
@@ -150,7 +78,7 @@ export function searchTree(tree, text) {
   let ns = 0;
   let covered = 0; // nodes below this index are inside the last outermost match
   for (let node = 0; node < tree.count; node++) {
-    if (!names[tree.name[node]] && !isListedSo(node)) continue;
+    if (!names[tree.name[node]]) continue;
     marks[node] = 1;
     count++;
     if (tree.kind[node] !== process) calls += tree.calls[node];

@@ -6,18 +6,18 @@ import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { exactQuery } from "../kit/table.js";
 import { search } from "./actions.js";
 import { formatChange, formatRatio, judgedState, sidesText, SIGNIFICANT } from "./difference.js";
-import { fullListedName, kindName, listedName, listText, rowKey, rowModel } from "./nodes.js";
+import { fullName, kindName, listText, rowKey, shortName } from "./nodes.js";
 import { amountText } from "./tree.js";
 
 const WITHOUT_CARD = ["process", "waiting"];
 
 // ---- groups ----
 
-// One group for each pair of name and kind, of layers for each in a model; largest self time first.
+// One group for each pair of name and kind; largest self time first.
 export function groupByName(tree) {
   const groups = new Map();
   for (let node = 0; node < tree.count; node++) {
-    const key = rowKey(tree, rowModel(tree, node), tree.name[node], tree.kind[node]);
+    const key = rowKey(tree, tree.name[node], tree.kind[node]);
     let group = groups.get(key);
     if (!group) {
       group = { node, own: 0, total: 0, calls: 0, covered: 0, text: "", row: null, change: newChange() };
@@ -103,11 +103,11 @@ export function buildOverview(app, groups) {
 
 // Highlights the group's name, and a second click no longer.
 function newCard(app, group, title, ...figures) {
-  const query = exactQuery(listedName(app.tree, group.node));
+  const query = exactQuery(shortName(app.tree, group.node));
   const button = newButton(undefined, () => search(app, app.found.text === query ? "" : query));
   const name = newElement("span", undefined, "name");
   setBreakable(name, group.text);
-  button.title = `Highlight ${fullListedName(app.tree, group.node)}${title}`;
+  button.title = `Highlight ${fullName(app.tree, group.node)}${title}`;
   button.append(name, ...figures);
   const item = newElement("li");
   item.append(button);

@@ -1,7 +1,6 @@
 // Recursion folded: a call that its own name called directly is drawn as one with its caller, and what both call is
 // beneath once. The folded tree is a tree like the run's, `full` leads back to it.
 
-import { noteModels } from "./nodes.js";
 import { restoreTotal } from "./tree.js";
 
 function isRecursive(tree, node) {
@@ -43,7 +42,7 @@ export function foldRecursion(full) {
     folded.threads[at] = Math.max(folded.threads[at], full.threads[node]);
   });
   folded.columns = foldedColumns(folded);
-  return noteModels(folded);
+  return folded;
 }
 
 // A group for each cell of the folded tree. Only beneath a folded call are siblings of one name put together:

@@ -5,7 +5,7 @@ import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { newTable, rowHead, sortItems } from "../kit/table.js";
 import { showInPicture } from "./actions.js";
 import { formatChange, formatRatio } from "./difference.js";
-import { fullListedName, kindName, pathText } from "./nodes.js";
+import { fullName, kindName, pathText } from "./nodes.js";
 import { changeOf, fractionBar, meanTotal, ratioOf, verdictText } from "./overview.js";
 import { amountText, ownTitle } from "./tree.js";
 
@@ -106,7 +106,7 @@ function changeCells(group) {
 
 // On a narrow screen the kind is under the name instead of in a column.
 function nameCell(tree, group, kind) {
-  const cell = rowHead(undefined, fullListedName(tree, group.node));
+  const cell = rowHead(undefined, fullName(tree, group.node));
   const name = newElement("span");
   setBreakable(name, group.text);
   cell.append(name, newElement("small", kind));

@@ -6,7 +6,6 @@ import { formatAmount } from "../kit/format.js";
 import { byId, readJson } from "../kit/page.js";
 import { meanOfSides, readDifference, sidesText } from "./difference.js";
 import { measureTree } from "./layout.js";
-import { noteModels } from "./nodes.js";
 
 // ---- columns ----
 
@@ -65,7 +64,7 @@ export async function loadTree() {
   // the calls of the run, since the tree may show a pair of them as one; `recordedOld` is null for one run.
   const labels = new Map(head.labels); // of kernels' names, by their place in `names`
   const facts = { count, kinds, names, labels, views, first, colorings, states, recorded, recordedOld };
-  return noteModels({ ...facts, columns, kind, name, calls, threads, parent });
+  return { ...facts, columns, kind, name, calls, threads, parent };
 }
 
 // ---- weights ----

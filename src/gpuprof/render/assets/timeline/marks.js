@@ -1,7 +1,7 @@
 // Marked slices: those that a search found, or the calls of a selected cell. `before[i]` is how many of the slices
 // before i are marked, so one subtraction counts those in a block.
 
-import { kindName, listText, matchingNames, modelNameTest } from "../flame/nodes.js";
+import { kindName, listText, matchingNames } from "../flame/nodes.js";
 import { cellOfNode, fullTree, nodesOfCell } from "../flame/recursion.js";
 import { compileQuery } from "../kit/table.js";
 import { lowerBound } from "./rows.js";
@@ -17,9 +17,7 @@ function searchMarks(app) {
   const { timeline, found } = app;
   const test = found.invalid ? null : compileQuery(found.text);
   const names = matchingNames(timeline, test ?? (() => false));
-  const isListedSo = test ? modelNameTest(fullTree(app), test) : () => false;
-  const { name, node } = timeline.classes;
-  const marked = name.map((id, number) => (names[id] || (node[number] >= 0 && isListedSo(node[number])) ? 1 : 0));
+  const marked = timeline.classes.name.map((id) => names[id]);
   return newMarks(timeline, true, marked, `“${found.text}”`);
 }
 

@@ -1,8 +1,7 @@
 // The totals of a range of time by name.
 
 import { quotedIfBlank, withoutPrefix } from "../flame/names.js";
-import { hasModelName, rowKey, rowModel, underRoot } from "../flame/nodes.js";
-import { fullTree } from "../flame/recursion.js";
+import { rowKey } from "../flame/nodes.js";
 import { firstEndingAfter } from "./rows.js";
 
 // Nanoseconds within the range and slices, for each class.
@@ -72,14 +71,12 @@ export function rangeTotals(app, { low, high }) {
   const { classes } = timeline;
   const { ns, calls } = classTotals(timeline, low, high);
   const own = classOwn(app, ns);
-  const tree = fullTree(app);
   timeline.outermost ??= outermostClasses(classes);
   const groups = new Map();
   for (let number = 0; number < classes.count; number++) {
     if (!calls[number]) continue;
     const kind = app.tree.kinds[classes.kind[number]];
-    const model = kind === "layer" && classes.node[number] >= 0 ? rowModel(tree, classes.node[number]) : 0;
-    const key = rowKey({ names: timeline.names, kinds: tree.kinds }, model, classes.name[number], classes.kind[number]);
+    const key = rowKey(app.tree, classes.name[number], classes.kind[number]);
     const group = groups.get(key) ?? { ...classTexts(app, number, kind), kind, own: 0, total: 0, calls: 0 };
     group.own += own[number];
     group.calls += calls[number];
@@ -92,9 +89,7 @@ export function rangeTotals(app, { low, high }) {
 // What the row of a class shows, and its whole name.
 function classTexts(app, number, kind) {
   const { names, labels, classes } = app.timeline;
-  const tree = fullTree(app);
-  const node = classes.node[number];
-  const full = node >= 0 && hasModelName(tree, node) ? underRoot(tree, node) : names[classes.name[number]];
+  const full = names[classes.name[number]];
   const label = kind === "kernel" ? labels.get(classes.name[number]) : undefined;
   return { name: full, text: label ?? quotedIfBlank(kind === "backward" ? withoutPrefix(full) : full) };
 }
