@@ -130,6 +130,11 @@ class Run:
             if lost := ", ".join(loss_text(each) for each in losses(self.meta)):
                 note += f"; lost: {lost}"
             table = dataclasses.replace(table, notes=(*table.notes, note))
+        if by == "layer":
+            from gpuprof.analyze.layer_groups import classes_of_layers
+            from gpuprof.analyze.summary import with_groups
+
+            table = with_groups(table, classes_of_layers(self.meta))
         if by == "layer" and self.meta.get("work") and table.processes == (self.meta.get("process_id"),):
             from gpuprof.analyze.tree_work import with_work
 

@@ -12,6 +12,7 @@ import numpy as np
 from gpuprof.analyze.aggregate import WAITING, Folded, fold, part_of, rest_of
 from gpuprof.analyze.call_tree import CallTree, on_gpu
 from gpuprof.analyze.kernel_labels import kernel_labels
+from gpuprof.analyze.layer_groups import layer_groups
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
 from gpuprof.text.sanitize import escape_text, quoted_if_blank
@@ -19,7 +20,7 @@ from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_count, format_duration, format_quantity, format_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -79,6 +80,9 @@ class SummaryRow:
     (`backward_own_ns`). They are None where they are not known, or where the calls of the model take times so
     different that they cannot all do the work that was counted.
 
+    `group` is that of repeated layers (`gpuprof.analyze.layer_groups`), None for all others. `members` is the
+    number of rows in a row of a group, see `folded`.
+
     `name` is the full one. Of a kernel, `label` is the function and what distinguishes it from the others of
     the table (`gpuprof.analyze.kernel_labels`); it is None for everything else.
     """
@@ -100,11 +104,14 @@ class SummaryRow:
     flops: int | None = None
     bytes: int | None = None
     label: str | None = None
+    group: str | None = None
+    members: int = 1
 
     @property
     def shown_name(self) -> str:
-        """What a table shows: the label of a kernel, else the name."""
-        return self.name if self.label is None else self.label
+        """What a table shows: the label of a kernel, the size of a group, else the name."""
+        name = self.name if self.label is None else self.label
+        return name if self.members == 1 else f"{name} x{self.members}"
 
     @property
     def intensity(self) -> float | None:
@@ -135,6 +142,55 @@ class SummaryRow:
         return {**asdict(self), **rates}
 
 
+def folded(rows: Sequence[SummaryRow]) -> tuple[SummaryRow, ...]:
+    """Return the rows with one for each group of repeated layers, which adds up those of its members.
+
+    The mean is that of all calls. What is not known of a member is not known of its group.
+    """
+    groups: dict[str, list[SummaryRow]] = {}
+    for row in rows:
+        if row.group is not None:
+            groups.setdefault(row.group, []).append(row)
+    alone = [row for row in rows if row.group is None or len(groups[row.group]) == 1]
+    return _sorted([*alone, *(_of_group(name, each) for name, each in groups.items() if len(each) > 1)])
+
+
+def _of_group(name: str, members: Sequence[SummaryRow]) -> SummaryRow:
+    calls = sum(row.calls for row in members)
+    sums = {
+        each: _sum_of_known(getattr(row, each) for row in members)
+        for each in ("share", "gpu_total_ns", "gpu_own_ns", "gpu_share", "backward_ns", "backward_own_ns")
+    }
+    return replace(
+        members[0],
+        name=name,
+        calls=calls,
+        total_ns=sum(row.total_ns for row in members),
+        own_ns=sum(row.own_ns for row in members),
+        mean_ns=_ratio_of(sum((row.mean_ns or 0) * row.calls for row in members), calls),
+        threads=max(row.threads for row in members),
+        processes=max(row.processes for row in members),
+        flops=_sum_of_all(row.flops for row in members),
+        bytes=_sum_of_all(row.bytes for row in members),
+        members=len(members),
+        **sums,
+    )
+
+
+def _sum_of_known(values: Iterable[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _sum_of_all(values: Iterable[int | None]) -> int | None:
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """A table of where the time went, by layer, operator or span; `print` shows it.
@@ -162,19 +218,26 @@ class Summary:
         return self.to_text()
 
     def to_text(
-        self, top: int | None = DEFAULT_TOP, width: int = TABLE_WIDTH, *, full_names: bool = False
+        self,
+        top: int | None = DEFAULT_TOP,
+        width: int = TABLE_WIDTH,
+        *,
+        full_names: bool = False,
+        flat: bool = False,
     ) -> str:
         """Return the table of the `top` rows (None: all) and the notes, as plain text.
 
         Kernels have their labels; with `full_names`, names are complete and the table is as wide as they are.
+        Repeated layers are one row; with `flat`, each layer has its own.
         """
-        shown = self.rows[:top]
+        rows = self.rows if flat else folded(self.rows)
+        shown = rows[:top]
         if full_names:
             shown = tuple(replace(row, label=None) for row in shown)
             width += max((len(row.name) for row in shown), default=0)
         lines = [self._table(shown, width)] if shown else []
-        if len(shown) < len(self.rows):
-            lines.append(self._left_out(self.rows[len(shown) :]))
+        if len(shown) < len(rows):
+            lines.append(self._left_out(rows[len(shown) :]))
         if self.rows:
             lines += ["", self._coverage()]
         lines += [f"note: {escape_text(note)}" for note in self.notes]
@@ -388,7 +451,17 @@ def _rows(folded: Folded, gpu_total_ns: int | None) -> tuple[SummaryRow, ...]:
         )
         for index, name in enumerate(folded.names)
     ]
+    return _sorted(rows)
+
+
+def _sorted(rows: Iterable[SummaryRow]) -> tuple[SummaryRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-(row.gpu_own_ns or 0), -row.own_ns, row.name, row.kind)))
+
+
+def with_groups(table: Summary, classes: Mapping[str, str]) -> Summary:
+    """Return the table by layer with the groups of repeated layers; `classes` are those of layers by name."""
+    groups = layer_groups((row.name for row in table.rows), classes)
+    return replace(table, rows=tuple(replace(row, group=groups.get(row.name)) for row in table.rows))
 
 
 def _ratio_of(part: float, whole: int) -> float | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from gpuprof.analyze.call_tree import CallTree, subtree_sums
+from gpuprof.analyze.layer_groups import classes_of_layers
 from gpuprof.analyze.roofline.counted import plain_name
 from gpuprof.analyze.roofline.similar_calls import given_alike, outermost_calls, similar_to_first
 from gpuprof.run.format import KINDS
@@ -195,19 +196,6 @@ def _by_layer(folder: RunFolder) -> dict[tuple[str, str], tuple[int | None, int 
 
 
 # ---- the class and the bottleneck of each node ----------------------------------------------
-
-
-def classes_of_layers(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return the class of each layer by its name, as far as the run knows them."""
-    known = meta.get("layer_types")
-    types = known.values() if isinstance(known, dict) else ()
-    return {
-        str(name): str(found)
-        for each in types
-        if isinstance(each, dict)
-        for name, found in each.items()
-        if found
-    }
 
 
 def layer_types(tree: CallTree, meta: Mapping[str, Any]) -> list[str | None] | None:

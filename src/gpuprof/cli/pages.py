@@ -114,8 +114,11 @@ def check_output(path: Path) -> None:
     metavar="N",
     help="Print the N longest rows. Default: all above 0.5% of the time.",
 )
+@click.option("--flat", is_flag=True, help="Print repeated layers one by one, not as one row.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
-def roofline(run: str, output: str | None, by: RooflineKind, top: int | None, as_json: bool) -> None:
+def roofline(
+    run: str, output: str | None, by: RooflineKind, top: int | None, flat: bool, as_json: bool
+) -> None:
     """Print the bottleneck of each layer and operator of the run R, with utilization and confidence.
 
     The run needs counted work: gpuprof run --work, or gpuprof.profile(model, work=True).
@@ -136,6 +139,6 @@ def roofline(run: str, output: str | None, by: RooflineKind, top: int | None, as
     if as_json:
         click.echo(json.dumps({"run": str(recorded.path), "roofline": found.to_dict()}, indent=2))
         return
-    click.echo(found.to_text(by, top))
+    click.echo(found.to_text(by, top, flat=flat))
     if path is not None:
         click.echo(f"\nwrote {path}")

@@ -62,6 +62,7 @@ def _parse_process(
     "Default: none.",
 )
 @click.option("--full-names", is_flag=True, help="Print the full names of kernels, not their labels.")
+@click.option("--flat", is_flag=True, help="Print repeated layers one by one, not as one row.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 def summary(
     runs: tuple[str, ...],
@@ -71,6 +72,7 @@ def summary(
     against: tuple[str, ...],
     scale: Scaling,
     full_names: bool,
+    flat: bool,
     as_json: bool,
 ) -> None:
     """Print where the time of the run R went.
@@ -109,7 +111,7 @@ def summary(
 
     click.echo(header(recorded.path, recorded.meta, devices, processes, phases))
     click.echo()
-    click.echo(table.to_text(top or DEFAULT_TOP, full_names=full_names))
+    click.echo(table.to_text(top or DEFAULT_TOP, full_names=full_names, flat=flat))
 
 
 def _print_difference(

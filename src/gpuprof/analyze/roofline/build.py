@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuprof.analyze.ceilings.ceiling import ALL_CORES, GPU, Ceiling, CeilingNote, Drift
+from gpuprof.analyze.layer_groups import classes_of_layers, layer_groups
 from gpuprof.analyze.roofline.counted import CountedRow, load_counted, load_measured, with_measured
 from gpuprof.analyze.roofline.evidence import NoLabel, RooflineNote, RooflineNoteCode, advice
 from gpuprof.analyze.roofline.join import Join, join, names_to_look_for
@@ -50,9 +51,14 @@ class Roofline(RooflineData):
     def __str__(self) -> str:
         return self.to_text()
 
-    def to_text(self, by: RooflineKind = "operator", top: int | None = None, width: int = 100) -> str:
-        """Return the table, the advice and the notes as plain text; `top` None shows the rows that matter."""
-        return roofline_text(self, by, top, width)
+    def to_text(
+        self, by: RooflineKind = "operator", top: int | None = None, width: int = 100, *, flat: bool = False
+    ) -> str:
+        """Return the table, the advice and the notes as plain text; `top` None shows the rows that matter.
+
+        Repeated layers are one row; with `flat`, each layer has its own.
+        """
+        return roofline_text(self, by, top, width, flat=flat)
 
 
 def build_roofline(folder: RunFolder) -> Roofline:
@@ -75,18 +81,25 @@ def _assemble(folder: RunFolder, machines: Machines, timed: MeasuredSpans, joine
     lost = _roots_without_kernels(folder, timed)
     operators = sorted(operator_rows(joined, machines, timed, lost), key=lambda row: -row.total_ns)
     devices = tuple(_devices(operators, timed, machines))
+    layers = layer_rows(joined, timed, machines, lost)
+    groups = layer_groups({row.layer for row in (*operators, *layers)}, classes_of_layers(folder.meta))
     return Roofline(
-        operators=tuple(_advised(operators, joined, machines)),
-        layers=tuple(layer_rows(joined, timed, machines, lost)),
+        operators=_with_groups(_advised(operators, joined, machines), groups),
+        layers=_with_groups(layers, groups),
         unmatched=tuple(unmatched_rows(operators, joined, timed)),
         ceilings=tuple(each for device in devices for each in _ceilings(_machine(machines, device))),
         device=devices[0].device,
         total_ns=devices[0].total_ns,
         matched_share=devices[0].matched_share,
         notes=tuple(_notes(folder, joined, machines, lost)),
-        kernels=tuple(kernel_rows(joined, timed, machines)),
+        kernels=_with_groups(kernel_rows(joined, timed, machines), groups),
         devices=devices,
     )
+
+
+def _with_groups(rows: Iterable[RooflineRow], groups: Mapping[str, str]) -> tuple[RooflineRow, ...]:
+    """Return the rows with the groups of repeated layers that they are in."""
+    return tuple(replace(row, group=groups[row.layer]) if row.layer in groups else row for row in rows)
 
 
 def _devices(

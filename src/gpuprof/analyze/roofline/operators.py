@@ -168,9 +168,11 @@ def _operator_row(joined: Joined, calls: TimedCalls, whole_ns: int, reason: NoLa
         evidence = evidence_of(found, use, call, gpu)
     doubts = _doubts(joined, found, use, calls)
     excess = _excess(found, use, time_ns)
+    what = row.operator.removeprefix("aten::")
     return RooflineRow(
         kind="operator",
-        name=f"{row.operator.removeprefix('aten::')} @ {row.layer or '(outside)'}",
+        name=f"{what} @ {row.layer or '(outside)'}",
+        what=what,
         root=row.root,
         layer=row.layer,
         operator=row.operator,
@@ -321,6 +323,7 @@ def _kernel_row(kernel: _Kernel, shown: str, machines: Machines, timed: Measured
     return RooflineRow(
         kind="kernel",
         name=f"{shown} @ {kernel.layer or '(outside)'}",
+        what=shown,
         kernel=kernel.name,
         root=kernel.root,
         layer=kernel.layer,

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from gpuprof.analyze.ceilings.ceiling import GPU, Ceiling
@@ -32,7 +33,9 @@ class RooflineRow:
     where the time of a call is that of its kernels, and `time_share` is over all the GPU's time; `launches`
     is how many kernels, copies and fills a call has there, None on the host. A row of kind "kernel" has the
     work of its operator where that launched nothing else. Its `name` has a label of the kernel; `kernel` is
-    the full name, None for other rows.
+    the full name, None for other rows. `what` is the part of the name before the layer, "" for a layer.
+    `group` is the group of repeated layers that the layer is in, None for none. `members` is the number of
+    layers in a row of a group, see `folded`.
     """
 
     kind: RooflineKind
@@ -64,6 +67,14 @@ class RooflineRow:
     device: str = "cpu"
     launches: float | None = None
     kernel: str | None = None
+    what: str = ""
+    group: str | None = None
+    members: int = 1
+
+    @property
+    def shown_name(self) -> str:
+        """The name, with the number of layers of a group."""
+        return self.name if self.members == 1 else f"{self.name} x{self.members}"
 
     @property
     def intensity(self) -> float | None:
@@ -107,6 +118,34 @@ class RooflineRow:
             "flops_per_s": self.flops_per_s,
             "bytes_per_s": self.bytes_per_s,
         }
+
+
+def folded(rows: Iterable[RooflineRow]) -> tuple[RooflineRow, ...]:
+    """Return the rows with one for each group of repeated layers that have the same bottleneck.
+
+    It has the calls and the time of all of them; everything else is that of the longest one.
+    """
+    groups: dict[Hashable, list[RooflineRow]] = {}
+    for number, row in enumerate(rows):
+        level = row.memory_level if row.bound == Bound.MEMORY else None
+        same = (row.group, row.device, row.phase, row.dtype, row.what, row.bound, level)
+        groups.setdefault(number if row.group is None else same, []).append(row)
+    found = [_of_group(members) if len(members) > 1 else members[0] for members in groups.values()]
+    return tuple(sorted(found, key=lambda row: -row.total_ns))
+
+
+def _of_group(members: Sequence[RooflineRow]) -> RooflineRow:
+    longest = max(members, key=lambda row: row.total_ns)
+    shares = [row.time_share for row in members if row.time_share is not None]
+    return replace(
+        longest,
+        name=f"{longest.what} @ {longest.group}" if longest.what else str(longest.group),
+        calls=sum(row.calls for row in members),
+        total_ns=sum(row.total_ns for row in members),
+        time_share=sum(shares) if shares else None,
+        advice=next((row.advice for row in members if row.advice is not None), None),
+        members=len({row.layer for row in members}),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from gpuprof.analyze.roofline.rows import (
     RooflineKind,
     RooflineRow,
     Unmatched,
+    folded,
 )
 from gpuprof.analyze.roofline.text import Duration, advice_text, evidence_text, note_text, reason_text
 from gpuprof.text.sanitize import cell_width, escape_text, shorten
@@ -37,11 +38,18 @@ _SHORT = {Bound.NO_DOMINANT: "no dominant"}
 _NAME_WIDTH = 20
 
 
-def roofline_text(roofline: RooflineData, by: RooflineKind, top: int | None, width: int) -> str:
-    """Return the table by operator, layer or kernel, advice, what has no label, and notes."""
+def roofline_text(
+    roofline: RooflineData, by: RooflineKind, top: int | None, width: int, *, flat: bool = False
+) -> str:
+    """Return the table by operator, layer or kernel, advice, what has no label, and notes.
+
+    Repeated layers are one row, unless `flat`.
+    """
     lines: list[str] = []
+    rows = roofline.rows(by) if flat else folded(roofline.rows(by))
     for device in roofline.ran_on:
-        lines += _of_device(roofline, device, by, top, width)
+        of_device = [row for row in rows if row.device == device.device]
+        lines += _of_device(roofline, device, by, of_device, top, width)
     lines += ["", *textwrap.wrap(_LEGEND, width)]
     lines += ["", *_advice(roofline, width)] if any(row.advice for row in roofline.operators) else []
     lines += _unmatched(roofline, width)
@@ -51,10 +59,14 @@ def roofline_text(roofline: RooflineData, by: RooflineKind, top: int | None, wid
 
 
 def _of_device(
-    roofline: RooflineData, device: RooflineDevice, by: RooflineKind, top: int | None, width: int
+    roofline: RooflineData,
+    device: RooflineDevice,
+    by: RooflineKind,
+    rows: Sequence[RooflineRow],
+    top: int | None,
+    width: int,
 ) -> list[str]:
     """Return the rows of what ran there, and the ceilings that they are compared with."""
-    rows = [row for row in roofline.rows(by) if row.device == device.device]
     if not rows and device != roofline.ran_on[0]:
         return []
     shown = rows[:top] if top is not None else _that_matter(rows)
@@ -129,7 +141,7 @@ def _variants(evidence: Evidence) -> list[str]:
 def _cells(row: RooflineRow) -> list[str]:
     mark = {"backward": "<- ", "optimizer": "opt "}.get(row.phase or "", "")
     return [
-        f"{mark}{row.name}",
+        f"{mark}{row.shown_name}",
         format_share(row.time_share),
         _bound(row),
         "-" if row.roof_share is None else f"{row.roof_share:.0%}",
