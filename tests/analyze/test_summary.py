@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from gpuprof.analyze.call_tree import CallTree, processes_of
+from gpuprof.analyze.call_tree import CallTree, processes_of, with_unique_layers
 from gpuprof.analyze.summary import Summary, SummaryRow, summarize
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
@@ -185,6 +185,27 @@ def test_recursion_is_not_counted_twice() -> None:
     assert rows["f"].mean_ns == pytest.approx((60 + 45 + 30 + 40) / 5)
     assert (rows["g"].total_ns, rows["g"].own_ns) == (50, 5)
     assert summary.covered_ns == 100
+
+
+def test_layers_of_earlier_runs_have_the_model_before_paths_of_several() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 100, 0),
+        (1, "layer", "Student", 1, 60, 10),
+        (2, "span", "wrapped", 1, 50, 0),
+        (3, "layer", "fc", 1, 50, 50),
+        (1, "layer", "Teacher", 1, 30, 10),
+        (2, "layer", "fc", 2, 15, 15),
+        (2, "layer", "head", 1, 5, 5),
+    )
+    types = {"Student": {"Student": "Student", "fc": "Linear"}, "Teacher": {"fc": "Linear", "head": "Linear"}}
+    rows = summarize(with_unique_layers(tree, types), "layer").rows
+    assert [(row.name, row.own_ns) for row in rows] == [
+        ("Student/fc", 50),
+        ("Teacher/fc", 15),
+        ("Student", 10),
+        ("Teacher", 10),
+        ("head", 5),
+    ]
 
 
 def test_a_loss_next_to_the_model_does_not_change_the_models_names() -> None:
@@ -464,6 +485,7 @@ def test_the_dictionary_is_plain_json_with_units() -> None:
             "flops": None,
             "bytes": None,
             "label": None,
+            "group": None,
             "intensity": None,
             "flops_per_s": None,
             "bytes_per_s": None,

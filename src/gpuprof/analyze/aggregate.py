@@ -166,7 +166,7 @@ def _group(part: Part, kinds: tuple[str, ...]) -> _Groups | None:
     kind = np.zeros(len(keys), dtype=np.int64)
     kind[group] = part.kind[members]
     holder = _holders(part, is_member, members, group)
-    if by == "python":
+    if "python" in kinds:
         # A function that waits uses no time; any other call lasts until its wait has ended.
         holder[part.kind == _WAITING] = -1
     return _Groups(members, ends, keys, group, outermost, holder, kind)

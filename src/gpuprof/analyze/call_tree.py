@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +94,7 @@ def load_tree(run: RunFolder) -> CallTree:
     places: dict[str, int] = {}
     name = np.array([places.setdefault(text, len(places)) for text in columns["name"]], dtype=np.int32)
     codes = {kind: code for code, kind in enumerate(KINDS)}
-    return CallTree(
+    tree = CallTree(
         parent=columns["parent"].astype(np.int32),
         kind=np.array([codes.get(kind, 1) for kind in columns["kind"]], dtype=np.uint8),
         name=name,
@@ -104,6 +106,30 @@ def load_tree(run: RunFolder) -> CallTree:
         names=list(places),
         gpu_ns=_known(columns["gpu_ns"]),
     )
+    return with_unique_layers(tree, run.meta.get("layer_types") or {})
+
+
+def with_unique_layers(tree: CallTree, layer_types: Mapping[str, Mapping[str, str]]) -> CallTree:
+    """Return the tree with `Root/path` for each path of several roots, by the outermost layer around it.
+
+    Runs of earlier versions have equal names in several models, and so can the programs that joined a run.
+    """
+    counts = Counter(path for root, types in layer_types.items() for path in types if path != root)
+    shared = {path for path, count in counts.items() if count > 1}
+    if not shared:
+        return tree
+    places = {text: place for place, text in enumerate(tree.names)}
+    name = tree.name.copy()
+    roots: list[str] = []
+    layer = KINDS.index("layer")
+    columns = (tree.parent.tolist(), tree.kind.tolist(), tree.name.tolist())
+    for node, (parent, kind, place) in enumerate(zip(*columns, strict=True)):
+        text = tree.names[place]
+        root = roots[parent] if parent >= 0 else ""
+        roots.append(root or (text if kind == layer else ""))
+        if kind == layer and text in shared and text in layer_types.get(root, ()):
+            name[node] = places.setdefault(f"{root}/{text}", len(places))
+    return dataclasses.replace(tree, name=name, names=list(places))
 
 
 def _known(column: npt.NDArray[np.int64] | np.ma.MaskedArray[Any, Any]) -> npt.NDArray[np.int64] | None:

@@ -139,7 +139,9 @@ class SummaryRow:
             "flops_per_s": self.flops_per_s,
             "bytes_per_s": self.bytes_per_s,
         }
-        return {**asdict(self), **rates}
+        values = {**asdict(self), **rates}
+        del values["members"]  # one of each row of `Summary.rows`
+        return values
 
 
 def folded(rows: Sequence[SummaryRow]) -> tuple[SummaryRow, ...]:

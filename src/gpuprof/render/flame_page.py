@@ -20,6 +20,7 @@ from gpuprof.analyze.compared_runs import (
     warnings_of,
 )
 from gpuprof.analyze.difference import Sample, Scaling, can_scale_by_calls, compare
+from gpuprof.analyze.layer_groups import classes_of_layers
 from gpuprof.analyze.metrics import WEIGHTS, chosen_weight, weights_of
 from gpuprof.analyze.phases import read_phases
 from gpuprof.analyze.roofline.build import build_roofline
@@ -66,6 +67,7 @@ def run_page(
         calls=call_count(tree),
         slices=slices,
         phases=read_phases(folder),
+        classes=classes_of_layers(folder.meta),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from gpuprof.analyze.difference import STATES
 from gpuprof.analyze.kernel_labels import kernel_labels
+from gpuprof.analyze.layer_groups import layer_groups
 from gpuprof.render.flame_views import Coloring, View, first_of
 from gpuprof.render.page import (
     amount,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.phases import Phases
 
 _STATIC_ROWS = 50
-_KERNEL, _WAITING = KINDS.index("kernel"), KINDS.index("waiting")
+_KERNEL, _LAYER, _WAITING = (KINDS.index(kind) for kind in ("kernel", "layer", "waiting"))
 _PATH_LIMIT = 8  # names of a path that are shown; a stack may be 20,000 deep
 
 
@@ -63,6 +64,7 @@ def flamegraph_page(
     measure: str = "Total time",
     slices: Slices | str | None = None,
     phases: Phases | None = None,
+    classes: Mapping[str, str] | None = None,
 ) -> str:
     """Return a self-contained HTML page that shows `tree` as a flame graph and as a table.
 
@@ -71,7 +73,8 @@ def flamegraph_page(
     number `first` is shown first. For a tree without views the widths are its times, and `measure` names what
     these are, as the heading of their sum. `calls` is the number of calls of the run, where the tree does not
     have it, `old_calls` that of the older side of a comparison. `slices` are what the timeline shows, or why
-    there is none. `phases` are the wall time of the run. The text is meant to be written as UTF-8.
+    there is none. `phases` are the wall time of the run. `classes` are those of layers by name: repeated ones
+    are one row of the table. The text is meant to be written as UTF-8.
     """
     script = page_script("flamegraph.js")
     style = page_style("kit/page.css", "timeline/timeline.css")
@@ -84,7 +87,8 @@ def flamegraph_page(
     calls = calls or 0
     view = views[first]
     tree = first_of(shown, view)
-    facts = {"first": first, "calls": calls, "oldCalls": old_calls, "states": list(STATES)}
+    groups = _layer_groups(tree, classes or {})
+    facts = {"groups": groups, "first": first, "calls": calls, "oldCalls": old_calls, "states": list(STATES)}
     labels = _kernel_labels(tree, slices)
     head, columns = _embedded(tree, views, colorings, facts, labels)
     timeline_head, timeline_columns = ("null", "")
@@ -173,6 +177,15 @@ def _embedded(
         **facts,
     }
     return safe_json(head), packed
+
+
+def _layer_groups(tree: CallTree, classes: Mapping[str, str]) -> list[tuple[int, str]]:
+    """Return the places of the names of repeated layers on the page, each with its group."""
+    used = np.unique(tree.name).tolist()
+    layers = {tree.names[number] for number in np.unique(tree.name[tree.kind == _LAYER]).tolist()}
+    groups = layer_groups(layers, classes)
+    names = enumerate(tree.names[number] for number in used)
+    return [(place, readable(groups[name])) for place, name in names if name in groups]
 
 
 def _kernel_labels(tree: CallTree, slices: Slices | str | None) -> dict[str, str]:

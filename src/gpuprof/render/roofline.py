@@ -30,7 +30,7 @@ _MOST_ROWS = 400
 _STATIC_ROWS = 50
 _UNMATCHED_ROWS = 12
 # The page has no use for these.
-_LEFT_OUT = ("kind", "root", "layer", "ordinal", "timing_spread")
+_LEFT_OUT = ("kind", "root", "layer", "ordinal", "timing_spread", "group")
 
 
 def roofline_page(roofline: RooflineData, *, title: str, subtitle: str) -> str:

@@ -13,6 +13,8 @@ from gpuprof.analyze.roofline.labels import Bound, Resource
 from gpuprof.analyze.roofline.text import advice_text, bound_text, evidence_text, note_text, reason_text
 from gpuprof.record.work.rows import Exactness
 
+_NOT_IN_JSON = ("what", "members")  # which has one row a layer
+
 RooflineKind = Literal["layer", "operator", "kernel"]
 
 
@@ -108,7 +110,9 @@ class RooflineRow:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; evidence and advice as text."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_IN_JSON
+        }
         return {
             **values,
             "used": dict(self.used),

@@ -40,6 +40,28 @@ function addToGroup(tree, group, node) {
   group.covered = tree.end[node];
 }
 
+// Repeated layers as one, with its members in `parts`: which ones belong together, the page was given.
+export function foldRepeated(tree, groups) {
+  const repeated = new Map();
+  const alone = [];
+  for (const group of groups) {
+    const text = kindName(tree, group.node) === "layer" ? tree.groups.get(tree.name[group.node]) : undefined;
+    if (text === undefined) alone.push(group);
+    else if (repeated.has(text)) repeated.get(text).push(group);
+    else repeated.set(text, [group]);
+  }
+  const folded = [...repeated].map(([text, parts]) => (parts.length > 1 ? repeatedGroup(text, parts) : parts[0]));
+  return [...alone, ...folded].sort((a, b) => b.own - a.own);
+}
+
+// The cell that it leads to is the hottest of all.
+function repeatedGroup(text, parts) {
+  const sum = (key) => parts.reduce((total, part) => total + part[key], 0);
+  const [{ node }] = parts;
+  const sums = { own: sum("own"), total: sum("total"), calls: sum("calls") };
+  return { node, ...sums, text: `${text} x${parts.length}`, row: null, parts, isOpen: false };
+}
+
 export function meanTotal(group) {
   return group.calls > 0 ? group.total / group.calls : 0;
 }

@@ -6,7 +6,7 @@ import { newTable, rowHead, sortItems } from "../kit/table.js";
 import { showInPicture } from "./actions.js";
 import { formatChange, formatRatio } from "./difference.js";
 import { fullName, kindName, pathText } from "./nodes.js";
-import { changeOf, fractionBar, meanTotal, ratioOf, verdictText } from "./overview.js";
+import { changeOf, foldRepeated, fractionBar, meanTotal, ratioOf, verdictText } from "./overview.js";
 import { amountText, ownTitle } from "./tree.js";
 
 const TABLE_ROWS = 200;
@@ -42,7 +42,8 @@ function columnsOf({ tree }) {
 }
 
 // Another weight builds the table again; the search filters it.
-export function buildTable(app, groups) {
+export function buildTable(app, names) {
+  const groups = foldRepeated(app.tree, names);
   app.table = { groups, sorted: newTable(columnsOf(app), SORTED_COLUMN, () => showRows(app)) };
   showRows(app);
 }
@@ -53,13 +54,18 @@ export function showRows(app) {
     table: { groups, sorted },
     found: { marks },
   } = app;
-  const matching = marks ? groups.filter(({ node }) => marks[node]) : groups;
+  const matching = marks ? groups.filter((group) => membersOf(group).some(({ node }) => marks[node])) : groups;
   const shown = matching.slice(0, TABLE_ROWS);
   byId("caption").textContent = captionText(app, groups.length, matching.length);
-  const rows = sortItems(sorted, shown).map((group) => (group.row ??= tableRow(app, group)));
+  const listed = sortItems(sorted, shown).flatMap((group) => (group.isOpen ? [group, ...group.parts] : [group]));
+  const rows = listed.map((group) => (group.row ??= tableRow(app, group)));
   const body = byId("rows");
   const isSame = rows.length === body.children.length && rows.every((row, i) => row === body.children[i]);
   if (!isSame) body.replaceChildren(...rows); // laying out the table takes longer than the search
+}
+
+function membersOf(group) {
+  return group.parts ?? [group];
 }
 
 function captionText(app, all, matching) {
@@ -76,7 +82,7 @@ function captionText(app, all, matching) {
 function tableRow(app, group) {
   const kind = kindName(app.tree, group.node);
   const row = newElement("tr");
-  row.append(nameCell(app.tree, group, kind), newElement("td", kind, "words kind"));
+  row.append(nameCell(app, group, kind), newElement("td", kind, "words kind"));
   row.append(...(app.tree.diff ? changeCells(group) : amountCells(app, group)), pathCell(app, group.node));
   return row;
 }
@@ -105,12 +111,27 @@ function changeCells(group) {
 }
 
 // On a narrow screen the kind is under the name instead of in a column.
-function nameCell(tree, group, kind) {
-  const cell = rowHead(undefined, fullName(tree, group.node));
+function nameCell(app, group, kind) {
+  const cell = rowHead(undefined, group.parts ? group.text : fullName(app.tree, group.node));
   const name = newElement("span");
   setBreakable(name, group.text);
+  if (group.parts) cell.append(newToggle(app, group), " ");
   cell.append(name, newElement("small", kind));
   return cell;
+}
+
+// Shows the members of a group below it, and hides them again.
+function newToggle(app, group) {
+  const button = newButton("+", () => {
+    group.isOpen = !group.isOpen;
+    button.textContent = group.isOpen ? "−" : "+";
+    button.setAttribute("aria-expanded", String(group.isOpen));
+    showRows(app);
+  });
+  button.className = "toggle";
+  button.setAttribute("aria-label", `Layers of ${group.text}`);
+  button.setAttribute("aria-expanded", "false");
+  return button;
 }
 
 function pathCell(app, node) {

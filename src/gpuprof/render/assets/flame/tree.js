@@ -63,7 +63,8 @@ export async function loadTree() {
   // `views` are ways to weigh the cells, see applyView; `states` name the verdicts of a difference. `recorded` are
   // the calls of the run, since the tree may show a pair of them as one; `recordedOld` is null for one run.
   const labels = new Map(head.labels); // of kernels' names, by their place in `names`
-  const facts = { count, kinds, names, labels, views, first, colorings, states, recorded, recordedOld };
+  const groups = new Map(head.groups); // of repeated layers, by the place of their names
+  const facts = { count, kinds, names, labels, groups, views, first, colorings, states, recorded, recordedOld };
   return { ...facts, columns, kind, name, calls, threads, parent };
 }
 
