@@ -215,9 +215,8 @@ PyObject* add_layer(PyObject*, PyObject* args) noexcept {
     Py_ssize_t size = 0;
     const char* const text = PyUnicode_AsUTF8AndSize(name, &size);
     if (text == nullptr) return nullptr;
-    const std::uint32_t id = size == 0
-                                 ? ModuleTable::left_out
-                                 : Recorder::instance().intern({text, static_cast<std::size_t>(size)});
+    const std::uint32_t id = size == 0 ? ModuleTable::left_out
+                                       : Recorder::instance().intern({text, static_cast<std::size_t>(size)});
     if (id == 0) return PyErr_NoMemory();
     LayerState& layers = state();
     const bool is_new = layers.modules.find(module) == ModuleTable::unknown;
@@ -297,7 +296,7 @@ PyObject* release_layers(PyObject*, PyObject*) noexcept {
 PyMethodDef layer_functions[] = {
     {"add_layer", add_layer, METH_VARARGS, nullptr},
     {"is_layer", is_layer, METH_O, "is_layer(module, /)\n--\n\n"},
-    {"instances_of", instances_of, METH_O, "instances_of(type, /)\n--\n\n"},
+    {"instances_of", instances_of, METH_O, "instances_of(kind, /)\n--\n\n"},
     {"intercept_layers", intercept_layers, METH_VARARGS, nullptr},
     {"release_layers", release_layers, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},

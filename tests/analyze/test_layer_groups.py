@@ -55,7 +55,7 @@ def test_blocks_of_a_mixed_list_are_one_for_each_class() -> None:
     }
 
 
-def test_paths_of_two_classes_are_told_apart() -> None:
+def test_paths_of_two_classes_are_distinguished() -> None:
     classes = {f"l.{n}.f": "Linear" if n < 2 else "Conv2d" for n in range(4)} | {
         f"l.{n}": "B" for n in range(4)
     }

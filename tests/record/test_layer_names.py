@@ -161,7 +161,7 @@ class TestDiscoveredModel:
         assert paths_of(run) == [("b",), ("b", "a")]
 
     def test_an_owner_of_several(self, x: torch.Tensor) -> None:
-        """Of two models that share a part, the larger one names it, whichever is the older."""
+        """Of two models with a common part, the larger one names it, whichever is the older."""
         shared = Mlp()
         small, large = nn.Sequential(shared), nn.Sequential(nn.ReLU(), shared)
         assert layer_calls(record(lambda: shared(x)))["1.first"] == 1

@@ -50,7 +50,7 @@ def count_operators(
 ) -> CountedPass:
     """Run `model` once and count its operators. Raises PassError, and WorkError for a wrong argument.
 
-    What `observer` sees of each operator is noted too. `names` are those of layers that were recorded.
+    What `observer` sees of each operator is recorded too. `names` are those of layers that were recorded.
     """
     target = resolve(model)
     counted = CountedPass(observed=None if observer is None else [])
