@@ -108,7 +108,7 @@ def test_a_layer_owns_its_backward_pass() -> None:
     assert summary.covered_ns == 880
     assert summary.rest_ns == {"outside everything recorded": 100, "backward": 20}
     head, fc, *_ = str(summary).splitlines()
-    columns = ["layer", "calls", "total", "backward", "own", "own %", "forward mean", "threads"]
+    columns = ["layer", "calls", "total", "backward", "self", "self %", "forward mean", "threads"]
     assert head.split() == " ".join(columns).split()
     assert fc.split()[:6] == ["fc", "4", "810", "ns", "450", "ns"]
 
@@ -404,7 +404,7 @@ def test_the_text_is_a_table_of_at_most_a_hundred_columns() -> None:
     text = str(summarize(tree, "span"))
     lines = text.splitlines()
     assert max(map(cell_width, lines)) == 100
-    assert lines[0].split() == ["span", "calls", "total", "own", "own", "%", "mean", "threads"]
+    assert lines[0].split() == ["span", "calls", "total", "self", "self", "%", "mean", "threads"]
     assert "\x1b" not in text
     assert "... and 10 more with 25.0% of the self time" in lines
     assert sum("very.long." in line for line in lines) == 30
@@ -412,10 +412,10 @@ def test_the_text_is_a_table_of_at_most_a_hundred_columns() -> None:
 
 def test_empty_columns_are_left_out() -> None:
     head, *_, below, _rest = str(summarize(TRAINING, "layer")).splitlines()
-    assert head.split() == ["layer", "calls", "total", "own", "own", "%", "mean"]
+    assert head.split() == ["layer", "calls", "total", "self", "self", "%", "mean"]
     assert below == "layers cover 640 ns (64.0%) of 1.00 us, the times of all threads and tasks added up"
     head = str(summarize(TRAINING, "operator")).splitlines()[0]
-    assert head.split() == ["operator", "kind", "calls", "total", "own", "own", "%", "mean", "threads"]
+    assert head.split() == ["operator", "kind", "calls", "total", "self", "self", "%", "mean", "threads"]
 
 
 GELU, TANH = (

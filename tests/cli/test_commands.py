@@ -436,7 +436,7 @@ def test_summary_prints_facts_and_a_table(api: FakeApi, capsys: pytest.CaptureFi
         "sources   spans, layers; no operators (torch was never imported)",
         "lost      nothing",
         "",
-        "layer              calls    total      own   own %     mean",
+        "layer              calls    total     self  self %     mean",
     ]
     assert lines[8].startswith("layer 火 number 1")
 

@@ -409,7 +409,7 @@ def test_summary_has_the_gpu_next_to_the_cpu(bench: GpuBench) -> None:
     found = [(row.name, row.gpu_total_ns, row.gpu_own_ns, row.gpu_share) for row in summary.rows]
     assert found == [("head", 6_000, 6_000, 6 / 7), ("model", 7_000, 1_000, 1 / 7)]
     text = str(summary)
-    assert "gpu own" in text
+    assert "gpu self" in text
     assert "85.7%" in text
     assert "spans cover 7.00 us of the 7.00 us on GPUs" in text.replace("µs", "us")
 

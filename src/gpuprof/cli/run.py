@@ -285,7 +285,7 @@ def demo(context: click.Context, output: str) -> None:
     if isinstance(recorded, RunError):
         raise recorded
     click.echo()
-    click.echo(header(recorded.path, recorded.meta))
+    click.echo(header(recorded.path, recorded.meta, phases=recorded.phases()))
     click.echo()
     click.echo(recorded.summary().to_text(DEFAULT_TOP))
     page = recorded.flamegraph(default_output(recorded.path))
