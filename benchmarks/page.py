@@ -111,7 +111,7 @@ def _table(result: dict[str, Any]) -> str:
         f"{machine['cpu'] or machine['architecture']}, {machine['cores_usable']} cores, "
         f"load average {machine['load_average']} at the start, {machine['load_average_at_end']} at the end",
         "",
-        f"{'':<54}{'median':>10}{'spread':>10}{'n':>4}{'budget':>9}",
+        f"{'':<54}{'median':>10}{'IQR':>10}{'n':>4}{'budget':>9}",
     ]
     for row in result["rows"]:
         unit = row["name"].rpartition("_")[2].replace("mb", "MB")
@@ -121,7 +121,7 @@ def _table(result: dict[str, Any]) -> str:
             continue
         budget = "-" if row["budget"] is None else f"{row['budget']:g}"
         lines.append(
-            f"{label:<54}{row['median']:>10,.2f}{row['spread']:>10,.2f}{row['repeats']:>4}{budget:>9}"
+            f"{label:<54}{row['median']:>10,.2f}{row['iqr']:>10,.2f}{row['repeats']:>4}{budget:>9}"
         )
     return "\n".join(lines) + "\n"
 
