@@ -120,9 +120,7 @@ def _table(result: dict[str, Any]) -> str:
             lines.append(f"{label:<54}{'unavailable':>10}")
             continue
         budget = "-" if row["budget"] is None else f"{row['budget']:g}"
-        lines.append(
-            f"{label:<54}{row['median']:>10,.2f}{row['iqr']:>10,.2f}{row['repeats']:>4}{budget:>9}"
-        )
+        lines.append(f"{label:<54}{row['median']:>10,.2f}{row['iqr']:>10,.2f}{row['repeats']:>4}{budget:>9}")
     return "\n".join(lines) + "\n"
 
 

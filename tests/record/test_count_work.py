@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,13 +29,14 @@ def test_layers_and_ordinals_lead_to_the_same_rows_as_a_recording() -> None:
     assert {row.layer for row in gpuprof.count_work(nn.Linear(2, 2), torch.ones(2)).operators} == {"Linear"}
 
 
-def test_layers_are_named_as_recordings_name_them(record: Any) -> None:
+def test_layers_are_named_as_recordings_of_the_given_model_name_them(recorded: Any, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2)), nn.Softmax(-1))
     tied = nn.ModuleDict({"a": model[0], "b": model})
-    for root in (model, tied["b"], nn.Linear(4, 4)):
-        recorded = record(lambda root=root: root(torch.ones(2, 4)), layers=True)
+    for number, root in enumerate((model, tied["b"], nn.Linear(4, 4))):
+        with gpuprof.profile(root, out=tmp_path / f"{number}.gpuprof") as recording:
+            root(torch.ones(2, 4))
         counted = {row.layer for row in gpuprof.count_work(root, torch.ones(2, 4)).operators}
-        assert counted <= {row.name for row in recorded.rows if row.kind == "layer"}
+        assert counted <= {row.name for row in recorded(recording.run).rows if row.kind == "layer"}
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -233,13 +233,19 @@ def test_threads_that_only_wait_are_one_leaf() -> None:
 
 
 def test_guess() -> None:
-    assert guess({(1, 2)}, None) == (1, 2)
-    assert guess({(1, 2), (1, 3)}, None) == (1,)
-    assert guess(set(), ((1, 2, 3), (1, 2, 4))) == (1, 2)
-    assert guess({(1, 2), (1, 3)}, ((1, 2, 5), (1, 2))) == (1, 2)
-    assert guess({(1, 2, 4), (1, 3)}, ((1, 2), (1, 5))) == (1, 2, 4)
-    assert guess({(1, 3)}, ((1, 2), (1, 2))) == (1, 2)
-    assert guess({(1, 2), (1, 3)}, ((1,), (1, 3, 4))) == (1, 3)
+    assert guess({(1, 2): 1}, None) == (1, 2)
+    assert guess({(1, 2): 1, (1, 3): 1}, None) == (1,)
+    assert guess({}, ((1, 2, 3), (1, 2, 4))) == (1, 2)
+    assert guess({(1, 2): 1, (1, 3): 1}, ((1, 2, 5), (1, 2))) == (1, 2)
+    assert guess({(1, 2, 4): 1, (1, 3): 1}, ((1, 2), (1, 5))) == (1, 2, 4)
+    assert guess({(1, 3): 1}, ((1, 2), (1, 2))) == (1, 2)
+    assert guess({(1, 2): 1, (1, 3): 1}, ((1,), (1, 3, 4))) == (1, 3)
+
+
+def test_a_rare_way_does_not_decide_a_guess() -> None:
+    assert guess({(1, 2): 95, (): 5}, None) == (1, 2)
+    assert guess({(1, 2): 85, (1,): 15}, None) == (1,)
+    assert guess({(1, 2): 48, (1, 3): 47, (): 5}, None) == (1,)
 
 
 @given(st.integers(-5, 10**9), st.lists(st.integers(0, 1000), min_size=1, max_size=5))
@@ -350,7 +356,7 @@ def recurring(rounds: int) -> Program:
 def test_a_guess_is_made_once_and_looks_at_few_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def counting(ways: Collection[Frames], around: tuple[Frames, Frames] | None) -> Frames:
+    def counting(ways: Mapping[Frames, int], around: tuple[Frames, Frames] | None) -> Frames:
         seen.append(len(ways))
         return guess(ways, around)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -368,6 +368,8 @@ def outer_places(spans: Mapping[str, Sequence[int]]) -> Sequence[int]:
 # ---- frames above spans that no sample met: those above other calls of the same path --------
 
 MOST_WAYS = 32  # of calling the same path, the first that were met: a guess looks at all of them
+# Of the calls that samples met. A rare way may come from a sample that was dated some microseconds late.
+TYPICAL_FRACTION = 0.9
 
 
 class FrameGuesses:
@@ -378,15 +380,16 @@ class FrameGuesses:
         self._found = found
         self._families = as_numbers(families)
         self._known: dict[tuple[int, int, int], int] = {}
-        self._ways: defaultdict[int, list[Frames]] = defaultdict(list)
+        self._ways: defaultdict[int, dict[Frames, int]] = defaultdict(dict)
         above = np.array(found.above, dtype=np.int64)
         met = np.flatnonzero(above >= 0)
         pairs = np.stack([families[met], above[met]])
-        distinct, first = np.unique(pairs, axis=1, return_index=True)
-        for family, group in distinct[:, np.argsort(first)].T.tolist():
+        distinct, first, counts = np.unique(pairs, axis=1, return_index=True, return_counts=True)
+        order = np.argsort(first)
+        for (family, group), count in zip(distinct[:, order].T.tolist(), counts[order].tolist(), strict=True):
             ways = self._ways[family]
             if len(ways) < MOST_WAYS:
-                ways.append(groups.frames[group])
+                ways[groups.frames[group]] = count
 
     def above(self, place: int) -> int:
         """Return the group above a span of a sampled thread: from a sample, or a guess."""
@@ -404,19 +407,20 @@ class FrameGuesses:
     def _guess(self, family: int, before: int, after: int) -> int:
         frames = self._groups.frames
         around = None if before == NOTHING else (frames[before], frames[after])
-        return self._groups.number(guess(self._ways.get(family, ()), around))
+        return self._groups.number(guess(self._ways.get(family, {}), around))
 
 
-def guess(seen: Collection[Frames], around: tuple[Frames, Frames] | None) -> Frames:
+def guess(seen: Mapping[Frames, int], around: tuple[Frames, Frames] | None) -> Frames:
     """Return the frames above a span that no sample met.
 
-    `seen` are those of other calls of the same path, `around` the frames of the samples before and after it,
-    for an outermost span. Of the ways that were seen those count that fit to both of them, or else to one;
-    they give what they agree on. Where none fits it is what the two samples share.
+    `seen` are those of other calls of the same path, with their number; `around` the frames of the samples
+    before and after it, for an outermost span. Of the ways that were seen those count that fit to both of
+    them, or else to one; they give what they agree on. Where none fits it is what the two samples share.
+    Of an inner span, the most frequent ways that are together 90% of the calls give what they agree on.
     """
     ways = list(seen)
     if around is None:
-        return _common(ways)
+        return _common(_typical(seen))
     fits = {way: sum(_fits(way, frames) for frames in around) for way in ways}
     best = max(fits.values(), default=0)
     return _common([way for way in ways if fits[way] == best]) if best else _common(list(around))
@@ -425,6 +429,17 @@ def guess(seen: Collection[Frames], around: tuple[Frames, Frames] | None) -> Fra
 def _fits(way: Frames, frames: Frames) -> bool:
     # A function may have been left or entered between the call and the sample.
     return common_length(way, frames) == min(len(way), len(frames))
+
+
+def _typical(seen: Mapping[Frames, int]) -> list[Frames]:
+    ways = []
+    missing = TYPICAL_FRACTION * sum(seen.values())
+    for way, count in sorted(seen.items(), key=lambda each: -each[1]):
+        if missing <= 0:
+            break
+        ways.append(way)
+        missing -= count
+    return ways
 
 
 def _common(ways: list[Frames]) -> Frames:
