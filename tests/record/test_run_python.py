@@ -134,7 +134,9 @@ def test_functions_are_above_the_layers_that_they_call(two_functions: gpuprof.Ru
     assert 180 <= in_evaluate <= 200, calls
     assert 180 <= paths["/<module>/main/evaluate/Other"] <= 200
     assert "/<module>/main/train/Other" not in paths
-    assert paths[f"/<module>/main/train/Net/{method('Net', 'repeated')}/fc"] == 20 * in_train
+    # A sample that is dated some microseconds late shows the call that it met without its function.
+    calls_of_layer = paths[f"/<module>/main/train/Net/{method('Net', 'repeated')}/fc"]
+    assert 0 <= 20 * in_train - calls_of_layer <= 20
     backward = rf"/<module>/main/train/{method('Tensor', 'backward')}/.*/backward/Net/fc"
     assert any(re.fullmatch(backward, path) for path in paths)
 
