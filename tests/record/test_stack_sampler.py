@@ -172,36 +172,50 @@ def test_threads_of_before_the_start_are_sampled(tmp_path: Path) -> None:
     assert any(stacks.texts[frames[-1]].startswith("busy (") for frames in of_thread.frames)
 
 
-def outer_one(until: Callable[[], bool]) -> None:
+def outermost(until: Callable[[], bool]) -> None:
     while not until():
-        inner_one()
+        first_way()
+        second_way()
 
 
-def inner_one() -> None:
-    outer_two()
+def first_way() -> None:
+    first_middle()
 
 
-def outer_two() -> None:
-    inner_two()
+def first_middle() -> None:
+    first_innermost()
 
 
-def inner_two() -> None:
-    pass
+def first_innermost() -> int:
+    return sum(range(200))
+
+
+def second_way() -> None:
+    second_middle()
+
+
+def second_middle() -> None:
+    second_innermost()
+
+
+def second_innermost() -> int:
+    return sum(range(200))
 
 
 def test_stacks_that_change_while_they_are_read_are_not_mixed(tmp_path: Path) -> None:
-    """Functions that call one another in one order alone, a thousand times per sample."""
-    stacks = sampled(tmp_path, lambda: outer_one(for_cpu_time(0.4)), interval_ns=50_000)
-    order = ["outer_one", "inner_one", "outer_two", "inner_two"]
+    """Two ways through functions of the same depth, taken in turns while they are read."""
+    stacks = sampled(tmp_path, lambda: outermost(for_cpu_time(0.4)), interval_ns=50_000)
+    ways = [["outermost", f"{way}_way", f"{way}_middle", f"{way}_innermost"] for way in ("first", "second")]
+    names = {name for way in ways for name in way}
     found = [
-        [text.partition(" ")[0] for text in texts if text.partition(" ")[0] in order]
+        [text.partition(" ")[0] for text in texts if text.partition(" ")[0] in names]
         for texts in texts_of(stacks)
     ]
-    mixed = sum(names != order[: len(names)] for names in found)
-    assert sum(len(names) > 1 for names in found) > 100
-    assert (
-        mixed <= len(found) // 200
-    )  # two moments a fraction of a microsecond apart, with the same frame innermost
+    mixed = sum(all(each != way[: len(each)] for way in ways) for each in found)
+    assert sum(len(each) > 1 for each in found) > 20
+    # Two moments a fraction of a microsecond apart, with the same frame innermost, remain. With one copy instead
+    # of two at least 5% of these stacks were mixed wherever the sampler had a processor of its own.
+    assert mixed <= len(found) // 40
 
 
 def test_functions_and_threads_without_end(tmp_path: Path) -> None:
