@@ -213,8 +213,8 @@ def test_stacks_that_change_while_they_are_read_are_not_mixed(tmp_path: Path) ->
     ]
     mixed = sum(all(each != way[: len(each)] for way in ways) for each in found)
     assert sum(len(each) > 1 for each in found) > 20
-    # Two moments a fraction of a microsecond apart, with the same frame innermost, remain. With one copy instead
-    # of two at least 5% of these stacks were mixed wherever the sampler had a processor of its own.
+    # Two moments a fraction of a microsecond apart, with the same frame innermost, remain. With one copy
+    # instead of two, 5% or more of these stacks were mixed if the sampler had a processor of its own.
     assert mixed <= len(found) // 40
 
 
