@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def load_calls(folder: RunFolder, tree: CallTree) -> Calls | None:
     place = _places(folder)
     if place is None:
         return None
-    columns = _fetched(folder, _SPANS)
+    columns = folder.columns(_SPANS)
     columns = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
     known = (columns["path_id"] >= 0) & (columns["path_id"] < len(place))
     columns = {name: column[known] for name, column in columns.items()}
@@ -77,24 +77,19 @@ def load_gpu_calls(folder: RunFolder) -> Calls | None:
     """Return what ran on GPUs, each at the time of its launch; None as for `load_calls`."""
     if _places(folder) is None:
         return None
-    columns = _fetched(folder, _GPU_WORK)
+    columns = folder.columns(_GPU_WORK)
     node, start, duration = (
         np.asarray(columns[name], dtype=np.int64) for name in ("node", "start_ns", "duration_ns")
     )
     return Calls(node, start, duration, duration.astype(np.float64))
 
 
-def _fetched(folder: RunFolder, query: str) -> dict[str, Any]:
-    with folder.reading():
-        return dict(folder.sql(query).fetchnumpy())
-
-
 def _places(folder: RunFolder) -> Ints | None:
     """Return the node of each path's number, -1 for none; None for a run that was written without."""
     for table in ("spans", "call_tree"):
-        if table not in folder.tables or "path_id" not in _fetched(folder, f"FROM {table} LIMIT 0"):
+        if table not in folder.tables or "path_id" not in folder.columns(f"FROM {table} LIMIT 0"):
             return None
-    columns = _fetched(folder, "SELECT node_id, path_id FROM call_tree WHERE path_id >= 0")
+    columns = folder.columns("SELECT node_id, path_id FROM call_tree WHERE path_id >= 0")
     path = np.asarray(columns["path_id"], dtype=np.int64)
     place = np.full(int(path.max(initial=-1)) + 1, -1, dtype=np.int64)
     place[path] = np.asarray(columns["node_id"], dtype=np.int64)

@@ -87,13 +87,11 @@ def flamegraph_page(
     calls = calls or 0
     view = views[first]
     tree = first_of(shown, view)
+    labels = _kernel_labels(tree, slices)
     groups = _layer_groups(tree, classes or {})
     facts = {"groups": groups, "first": first, "calls": calls, "oldCalls": old_calls, "states": list(STATES)}
-    labels = _kernel_labels(tree, slices)
-    head, columns = _embedded(tree, views, colorings, facts, labels)
-    timeline_head, timeline_columns = ("null", "")
-    if slices is not None:
-        timeline_head, timeline_columns = embedded_timeline(slices, tree, shown.total_place, labels)
+    data = dict(zip(("head", "columns"), _embedded(tree, views, colorings, facts, labels), strict=True))
+    data |= _timeline(slices, tree, shown.total_place, labels)
     return filled(
         asset("flamegraph.html"),
         {
@@ -109,10 +107,7 @@ def flamegraph_page(
             "total": escaped(amount(_total_ns(tree), view.facts["unit"])),
             "calls": f"{calls:,}" if old_calls is None else f"{old_calls:,} → {calls:,}",
             "static": _static_table(tree, calls, view.facts["unit"], labels),
-            "head": head,
-            "columns": columns,
-            "timeline_head": timeline_head,
-            "timeline_columns": timeline_columns,
+            **data,
         },
     )
 
@@ -177,6 +172,15 @@ def _embedded(
         **facts,
     }
     return safe_json(head), packed
+
+
+def _timeline(
+    slices: Slices | str | None, tree: CallTree, place: npt.NDArray[np.int64], labels: Mapping[str, str]
+) -> dict[str, str]:
+    if slices is None:
+        return {"timeline_head": "null", "timeline_columns": ""}
+    head, columns = embedded_timeline(slices, tree, place, labels)
+    return {"timeline_head": head, "timeline_columns": columns}
 
 
 def _layer_groups(tree: CallTree, classes: Mapping[str, str]) -> list[tuple[int, str]]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ from gpuprof.run.writer import close_run
 
 if TYPE_CHECKING:
     import duckdb
+
+Value = int | str | Sequence[int] | Sequence[str]
 
 
 class RunFolder:
@@ -50,6 +52,15 @@ class RunFolder:
         """
         found = self._cursor().sql(query)
         return found if found is None else left_to_parent(found)  # a statement such as CREATE has no rows
+
+    def columns(self, query: str, **values: Value) -> dict[str, Any]:
+        """Return the columns of a query, by name; each `{name}` of it is replaced by a value, quoted.
+
+        Raises RunError where the tables cannot be read.
+        """
+        written = query.format(**{name: _literal(value) for name, value in values.items()})
+        with self.reading():
+            return dict(self.sql(written).fetchnumpy())
 
     @property
     def tables(self) -> list[str]:
@@ -175,6 +186,14 @@ class RunFolder:
 
     def _damaged(self, table: str, reason: str) -> str:
         return f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
+
+
+def _literal(value: Value) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, int):
+        return str(value)
+    return "[" + ", ".join(_literal(each) for each in value) + "]"
 
 
 def _hint_for(error: duckdb.Error) -> str:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.whatif.tables import fetch
-
 if TYPE_CHECKING:
     from gpuprof.analyze.whatif.intervals import Ints
     from gpuprof.run.folder import RunFolder
@@ -36,8 +34,9 @@ _TRANSFERS = """
     WHERE work.process_id = {process} ORDER BY work.start_ns, work.correlation_id
 """
 _WAITS = """
-    SELECT type, context, stream, waits.start_ns, waits.duration_ns,
-           coalesce(spans.thread_id, -1) AS thread_id, coalesce(event_sync_id, -1)::BIGINT AS event
+    SELECT type, coalesce(context, -1)::BIGINT AS context, coalesce(stream, -1)::BIGINT AS stream,
+           waits.start_ns, waits.duration_ns, coalesce(spans.thread_id, -1) AS thread_id,
+           coalesce(event_sync_id, -1)::BIGINT AS event
     FROM synchronizations AS waits LEFT JOIN spans USING (span_id)
     WHERE waits.process_id = {process} AND waits.start_ns IS NOT NULL ORDER BY waits.start_ns
 """
@@ -89,7 +88,7 @@ class GpuItems:
 def gpu_items(folder: RunFolder, process_id: int) -> GpuItems:
     """Read the GPU work of one process."""
     kernels, transfers = (
-        _integers(fetch(folder, query, process=process_id)) for query in (_KERNELS, _TRANSFERS)
+        _integers(folder.columns(query, process=process_id)) for query in (_KERNELS, _TRANSFERS)
     )
     columns = {name: np.concatenate([kernels[name], transfers[name]]) for name in kernels}
     row = np.concatenate([np.arange(len(each["source"])) for each in (kernels, transfers)])
@@ -112,7 +111,7 @@ def gpu_items(folder: RunFolder, process_id: int) -> GpuItems:
         delay_ns=np.zeros(count, dtype=np.int64),
     )
     if count:
-        waits = fetch(folder, _WAITS, process=process_id)
+        waits = _RecordedWaits.read(folder, process_id)
         _connect_streams(items, columns, waits)
         _explain(items)
         items.host_waits = [*_synchronizations(items, columns, waits), *_blocking_copies(items, columns)]
@@ -150,30 +149,46 @@ def _median(values: Ints, otherwise: int) -> int:
     return int(np.median(values)) if len(values) else otherwise
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A context and one of its streams; None for what was not recorded, which is any of them."""
+
+    context: int | None
+    stream: int | None
+
+
 class _InTime:
     """The items of a stream, of a context or of all, in the order of a time that they have."""
 
     def __init__(self, columns: dict[str, Any], times_ns: Ints) -> None:
         self._columns = columns
         self._times_ns = times_ns
-        self._sorted: dict[tuple[int | None, int | None], tuple[Ints, Ints]] = {}
+        self._sorted: dict[_Place, tuple[Ints, Ints]] = {}
+        self._streams: dict[int | None, list[int]] = {}
 
-    def last_before(self, place: tuple[int | None, int | None], time_ns: int) -> int | None:
+    def last_before(self, place: _Place, time_ns: int) -> int | None:
         """Return the last item whose time is not later; None without one."""
         times, items = self._of(place)
         at = int(np.searchsorted(times, time_ns, side="right")) - 1
         return int(items[at]) if at >= 0 else None
 
-    def first_after(self, place: tuple[int | None, int | None], time_ns: int) -> int | None:
+    def first_after(self, place: _Place, time_ns: int) -> int | None:
         """Return the first item whose time is not earlier; None without one."""
         times, items = self._of(place)
         at = int(np.searchsorted(times, time_ns, side="left"))
         return int(items[at]) if at < len(items) else None
 
-    def _of(self, place: tuple[int | None, int | None]) -> tuple[Ints, Ints]:
+    def streams_of(self, context: int | None) -> list[int]:
+        """Return the streams of a context; none if it is not known."""
+        if context not in self._streams:
+            own = self._columns["stream"][self._columns["context"] == context]
+            self._streams[context] = np.unique(own).tolist()
+        return self._streams[context]
+
+    def _of(self, place: _Place) -> tuple[Ints, Ints]:
         if place not in self._sorted:
             own = self._times_ns >= 0  # a launch that was not recorded has no time
-            for name, value in zip(("context", "stream"), place, strict=True):
+            for name, value in (("context", place.context), ("stream", place.stream)):
                 if value is not None:
                     own = own & (self._columns[name] == value)
             items = np.flatnonzero(own)
@@ -182,31 +197,47 @@ class _InTime:
         return self._sorted[place]
 
 
-def _place(waits: dict[str, Any], wait: int) -> tuple[int | None, int | None]:
-    """Return the context and the stream of a wait, as far as they were recorded."""
-    context, stream = (
-        None if np.ma.getmaskarray(waits[name])[wait] else int(waits[name][wait])
-        for name in ("context", "stream")
-    )
-    return context, stream
+@dataclass(frozen=True, slots=True)
+class _RecordedWaits:
+    """The records of events and the waits of threads and streams, in order of time, one element each."""
+
+    type: Any
+    context: Ints
+    stream: Ints
+    start_ns: Ints
+    duration_ns: Ints
+    thread_id: Ints
+    event: Ints
+    records: dict[int, int]  # the element at which each event was recorded
+
+    @classmethod
+    def read(cls, folder: RunFolder, process_id: int) -> _RecordedWaits:
+        columns = folder.columns(_WAITS, process=process_id)
+        kind = columns.pop("type").astype(str)
+        numbers = {name: column.astype(np.int64) for name, column in columns.items()}
+        records = np.flatnonzero((kind == "event record") & (numbers["event"] >= 0))
+        return cls(
+            type=kind,
+            **numbers,
+            records=dict(zip(numbers["event"][records].tolist(), records.tolist(), strict=True)),
+        )
+
+    def place(self, wait: int) -> _Place:
+        """Return the context and the stream of a wait."""
+        context, stream = int(self.context[wait]), int(self.stream[wait])
+        return _Place(None if context < 0 else context, None if stream < 0 else stream)
 
 
-def _records(waits: dict[str, Any]) -> dict[int, int]:
-    """Return the row of each record of an event."""
-    rows = np.flatnonzero((waits["type"] == "event record") & (waits["event"] >= 0)).tolist()
-    return {int(waits["event"][row]): row for row in rows}
-
-
-def _connect_streams(items: GpuItems, columns: dict[str, Any], waits: dict[str, Any]) -> None:
+def _connect_streams(items: GpuItems, columns: dict[str, Any], waits: _RecordedWaits) -> None:
     """Find the items before and after each wait of a stream for an event."""
-    records, launched = _records(waits), _InTime(columns, items.launch_ns)
+    launched = _InTime(columns, items.launch_ns)
     end = items.start_ns + items.duration_ns
-    for wait in np.flatnonzero(waits["type"] == "stream waits for event").tolist():
-        record = records.get(int(waits["event"][wait]))
+    for wait in np.flatnonzero(waits.type == "stream waits for event").tolist():
+        record = waits.records.get(int(waits.event[wait]))
         if record is None:
             continue
-        awaited = launched.last_before(_place(waits, record), int(waits["start_ns"][record]))
-        item = launched.first_after(_place(waits, wait), int(waits["start_ns"][wait]))
+        awaited = launched.last_before(waits.place(record), int(waits.start_ns[record]))
+        item = launched.first_after(waits.place(wait), int(waits.start_ns[wait]))
         if awaited is None or item is None:
             continue
         if end[awaited] > items.start_ns[item]:
@@ -215,21 +246,21 @@ def _connect_streams(items: GpuItems, columns: dict[str, Any], waits: dict[str, 
             items.after.append((item, awaited))
 
 
-def _synchronizations(items: GpuItems, columns: dict[str, Any], waits: dict[str, Any]) -> list[HostWait]:
+def _synchronizations(items: GpuItems, columns: dict[str, Any], waits: _RecordedWaits) -> list[HostWait]:
     """Return the waits of threads, each for the last item of every stream that it waits for."""
     end = items.start_ns + items.duration_ns
     launched = _InTime(columns, items.launch_ns)
     found = []
-    for wait in np.flatnonzero(np.isin(waits["type"].astype(str), ["event", "stream", "context"])).tolist():
-        begin = int(waits["start_ns"][wait])
-        until = begin + int(waits["duration_ns"][wait])
-        awaited = _awaited(columns, waits, wait, launched)
+    for wait in np.flatnonzero(np.isin(waits.type, ["event", "stream", "context"])).tolist():
+        begin = int(waits.start_ns[wait])
+        until = begin + int(waits.duration_ns[wait])
+        awaited = _awaited(waits, wait, launched)
         contradicted = sum(int(end[item]) > until for item in awaited)
         items.contradicted += contradicted
         if contradicted or not awaited:
             items.unexplained_wait_ns += until - begin
         else:
-            found.append((int(waits["thread_id"][wait]), begin, until, awaited))
+            found.append((int(waits.thread_id[wait]), begin, until, awaited))
     returns = [
         until - int(end[awaited].max()) for _, begin, until, awaited in found if end[awaited].max() > begin
     ]
@@ -250,20 +281,16 @@ def _return(begin_ns: int, until_ns: int, end_ns: int, usual_ns: int) -> int:
     return until_ns - end_ns if end_ns > begin_ns else min(usual_ns, until_ns - end_ns)
 
 
-def _awaited(columns: dict[str, Any], waits: dict[str, Any], wait: int, launched: _InTime) -> list[int]:
-    if waits["type"][wait] == "event":
-        record = _records(waits).get(int(waits["event"][wait]))
+def _awaited(waits: _RecordedWaits, wait: int, launched: _InTime) -> list[int]:
+    if waits.type[wait] == "event":
+        record = waits.records.get(int(waits.event[wait]))
         if record is None:
             return []  # what the event was recorded after is unknown
-        places, before = [_place(waits, record)], int(waits["start_ns"][record])
+        places, before = [waits.place(record)], int(waits.start_ns[record])
     else:
-        context, stream = _place(waits, wait)
-        own = (
-            np.unique(columns["stream"][columns["context"] == context]).tolist()
-            if stream is None
-            else [stream]
-        )
-        places, before = [(context, each) for each in own], int(waits["start_ns"][wait])
+        own, before = waits.place(wait), int(waits.start_ns[wait])
+        streams = launched.streams_of(own.context) if own.stream is None else [own.stream]
+        places = [_Place(own.context, stream) for stream in streams]
     return [item for place in places if (item := launched.last_before(place, before)) is not None]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
-from gpuprof.analyze.whatif.tables import fetch
+from gpuprof.run.call_sites import waited_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,12 +28,9 @@ _THREADS = """
         SELECT thread_id, t_ns - duration_ns, t_ns FROM stacks WHERE process_id = {process})
     GROUP BY thread_id
 """
-# Samples in which a thread mostly had no processor and did not want one.
-_WAITING = """
-    SELECT thread_id, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
-    WHERE process_id = {process} AND cpu_ns IS NOT NULL
-        AND 2 * (cpu_ns + coalesce(queued_ns, 0)) < duration_ns
-    ORDER BY thread_id, t_ns
+_SAMPLES = """
+    SELECT thread_id, t_ns, duration_ns, coalesce(cpu_ns, -1) AS cpu_ns, coalesce(queued_ns, 0) AS queued_ns
+    FROM stacks WHERE process_id = {process} ORDER BY thread_id, t_ns
 """
 _BACKWARD_ELSEWHERE = """
     SELECT thread_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
@@ -94,6 +91,11 @@ class HostLanes:
         found = first + int(np.searchsorted(self.begin_ns[first:last], time_ns, side="right")) - 1
         return min(max(found, first), last - 1)
 
+    def lanes_of(self, threads: Ints) -> Ints:
+        """Return the lane of each of many threads; that of the main thread where one is not known."""
+        known, place = np.unique(threads, return_inverse=True)
+        return np.array([self.places.get(each, 0) for each in known.tolist()], dtype=np.int64)[place]
+
     def segments_at(self, lanes: Ints, times_ns: Ints) -> Ints:
         """Return the segments for many lanes and times."""
         found = np.zeros(len(times_ns), dtype=np.int64)
@@ -111,7 +113,7 @@ def thread_times(folder: RunFolder, process_id: int, end_ns: int | None) -> list
     `end_ns` is the end of the recording, which the main thread spans; None for an imported run, whose
     threads last from their first to their last call.
     """
-    columns = fetch(folder, _THREADS, process=process_id)
+    columns = folder.columns(_THREADS, process=process_id)
     found = {
         int(thread): (int(begin), int(end))
         for thread, begin, end in zip(
@@ -137,22 +139,23 @@ def thread_times(folder: RunFolder, process_id: int, end_ns: int | None) -> list
 
 def _waiting(folder: RunFolder, process_id: int) -> dict[int, Intervals]:
     """Return when threads waited for something that is not known."""
-    columns = fetch(folder, _WAITING, process=process_id)
+    columns = folder.columns(_SAMPLES, process=process_id)
+    times = (columns[name].tolist() for name in ("duration_ns", "cpu_ns", "queued_ns"))
+    waits = np.fromiter(map(waited_ns, *times), dtype=np.int64) > 0
+    thread, end = columns["thread_id"][waits], columns["t_ns"][waits]
+    begin = end - columns["duration_ns"][waits]
     return {
-        int(thread): Intervals.union(
-            columns["begin_ns"][columns["thread_id"] == thread],
-            columns["end_ns"][columns["thread_id"] == thread],
-        )
-        for thread in np.unique(columns["thread_id"]).tolist()
+        each: Intervals.union(begin[thread == each], end[thread == each])
+        for each in np.unique(thread).tolist()
     }
 
 
 def handovers(folder: RunFolder, process_id: int, main_thread: int) -> list[Handover]:
     """Return the backward passes on other threads during which the main thread made no recorded call."""
-    columns = fetch(folder, _BACKWARD_ELSEWHERE, process=process_id, thread=main_thread)
+    columns = folder.columns(_BACKWARD_ELSEWHERE, process=process_id, thread=main_thread)
     if not len(columns["thread_id"]):
         return []
-    calls = fetch(folder, _CALLS, process=process_id, thread=main_thread)["time_ns"]
+    calls = folder.columns(_CALLS, process=process_id, thread=main_thread)["time_ns"]
     found = []
     for thread in np.unique(columns["thread_id"]).tolist():
         own = columns["thread_id"] == thread

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.whatif.tables import Value, fetch
+from gpuprof.analyze.whatif.waits import WaitsFor
 from gpuprof.errors import RunError
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gpuprof.analyze.whatif.host import HostLanes
     from gpuprof.analyze.whatif.intervals import Ints
+    from gpuprof.analyze.whatif.waits import ItemWaits
     from gpuprof.run.folder import RunFolder
 
 # The name that PyTorch gives to a fetch in the main process.
@@ -23,7 +24,6 @@ _FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 _PREFETCH = 2  # batches for each worker: PyTorch's default
 # The call that ends an epoch fetches nothing. It takes less than this part of the median fetch.
 _END_OF_EPOCH = 0.05
-_START_AFTER_START, _START_AFTER_END, _END_AFTER_END = range(3)
 
 _FETCHES = """
     SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans
@@ -43,7 +43,6 @@ class AddedLanes:
 
     lane_begin: Ints
     columns: dict[str, Ints]
-    waits: list[tuple[Any, Any, int, Any]]
 
     @property
     def count(self) -> int:
@@ -67,15 +66,15 @@ class Fetches:
     @classmethod
     def read(cls, folder: RunFolder, process_id: int, thread_id: int, workers: int) -> Fetches:
         """Read the fetches of the main thread. Raises RunError without a loader in the main process."""
-        of_main: dict[str, Value] = {"process": process_id, "thread": thread_id, "name": _FETCH}
-        spans = fetch(folder, _FETCHES, **of_main)
+        of_main: dict[str, int | str] = {"process": process_id, "thread": thread_id, "name": _FETCH}
+        spans = folder.columns(_FETCHES, **of_main)
         begin, end = spans["start_ns"].astype(np.int64), spans["end_ns"].astype(np.int64)
         if not len(begin):
             raise RunError(
                 f"{folder.path}: no data loader fetched in the main process",
                 hint="--workers replays a torch DataLoader that was recorded with num_workers=0",
             )
-        samples = fetch(folder, _SAMPLES_OF_FETCHES, **of_main)
+        samples = folder.columns(_SAMPLES_OF_FETCHES, **of_main)
         cpu, total = float(samples["cpu_ns"][0]), float(samples["total_ns"][0])
         cores = int((folder.meta.get("machine") or {}).get("cores") or 1)
         return cls(workers, begin, end, cpu / total if total else None, cores)
@@ -97,8 +96,8 @@ class Fetches:
             [np.arange(self.first_segment[i], self.last_segment[i] + 1) for i in batches.tolist()]
         )
 
-    def lanes(self, offset: int, *, pessimistic: bool) -> AddedLanes:
-        """Return the workers' lanes, whose items are numbered from `offset`.
+    def lanes(self, offset: int, waits: ItemWaits, *, pessimistic: bool) -> AddedLanes:
+        """Return the workers' lanes, whose items are numbered from `offset`, and add their waits.
 
         Batch i is fetched by worker i modulo their number, at most two batches ahead for each worker.
         `pessimistic`: workers that compute share the processors with the main process.
@@ -115,14 +114,12 @@ class Fetches:
         ahead = _PREFETCH * self.workers
         opening = np.searchsorted(epoch, epoch)  # the first batch of the epoch
         early = number < ahead
-        waits = [
-            (item[early], first[opening[early]], _START_AFTER_START, 0),
-            (item[~early], last[np.flatnonzero(~early) - ahead], _START_AFTER_END, 0),
-            (last, item, _END_AFTER_END, 0),
-        ]
+        waits.add(item[early], first[opening[early]], WaitsFor.START_AFTER_START)
+        waits.add(item[~early], last[np.flatnonzero(~early) - ahead], WaitsFor.START_AFTER_END)
+        waits.add(last, item, WaitsFor.END_AFTER_END)
         lane_begin = np.concatenate(([0], np.cumsum(np.bincount(worker, minlength=self.workers))))
         zeros = np.zeros(len(epoch), dtype=np.int64)
-        return AddedLanes(lane_begin, {"gap_ns": zeros, "least_ns": least[order], "delay_ns": zeros}, waits)
+        return AddedLanes(lane_begin, {"gap_ns": zeros, "least_ns": least[order], "delay_ns": zeros})
 
     def _slowdown(self, pessimistic: bool) -> float:
         if not pessimistic:

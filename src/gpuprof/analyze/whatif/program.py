@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,17 +13,16 @@ from gpuprof.analyze.whatif.gpu import GpuItems, HostWait, gpu_items
 from gpuprof.analyze.whatif.host import Handover, HostLanes, handovers, host_lanes, thread_times
 from gpuprof.analyze.whatif.intervals import Intervals
 from gpuprof.analyze.whatif.loader import Fetches
+from gpuprof.analyze.whatif.waits import ItemWaits, WaitsFor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from gpuprof.analyze.whatif.intervals import Ints
     from gpuprof.analyze.whatif.selection import Selection
     from gpuprof.run.folder import RunFolder
 
-_START_AFTER_START, _START_AFTER_END, _END_AFTER_END = range(3)
 # The gap of an item that does not wait for the one before it on its lane.
 _UNORDERED = np.iinfo(np.int64).min
 # What a wait takes if what it waits for has ended already.
@@ -42,40 +41,6 @@ class ReplayRules:
     is_changed: bool
     waits_shrink: bool = False
     keeps_delays: bool = True
-
-
-@dataclass(slots=True)
-class _Waits:
-    """Waits of items for each other, in any order."""
-
-    item: list[Ints] = field(default_factory=list)
-    on: list[Ints] = field(default_factory=list)
-    kind: list[Ints] = field(default_factory=list)
-    lag_ns: list[Ints] = field(default_factory=list)
-
-    def add(self, item: Any, on: Any, kind: int, lag_ns: Any) -> None:
-        """Add waits of one kind: of one item, or columns."""
-        item, on, lag_ns = (np.atleast_1d(np.asarray(each, dtype=np.int64)) for each in (item, on, lag_ns))
-        self.item.append(item)
-        self.on.append(on)
-        self.kind.append(np.full(len(item), kind, dtype=np.int64))
-        self.lag_ns.append(np.broadcast_to(lag_ns, item.shape))
-
-    def columns(self, count: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the columns that the replay reads; `count` items."""
-        empty = [np.zeros(0, dtype=np.int64)]
-        item, on, kind, lag = (
-            np.concatenate([*each, *empty]) for each in (self.item, self.on, self.kind, self.lag_ns)
-        )
-        order = np.argsort(item, kind="stable")
-        begin = np.zeros(count + 1, dtype=np.int64)
-        np.cumsum(np.bincount(item, minlength=count), out=begin[1:])
-        return {
-            "wait_begin": begin,
-            "wait_item": on[order],
-            "wait_kind": kind[order].astype(np.uint8),
-            "wait_lag_ns": lag[order],
-        }
 
 
 @dataclass(slots=True)
@@ -103,7 +68,7 @@ class ReplayProgram:
     def _columns(self, variant: ReplayRules) -> dict[str, npt.NDArray[Any]]:
         host, gpu = self.host, self.gpu
         segments, items = len(host), len(gpu)
-        waits = _Waits()
+        waits = ItemWaits()
         remaining = host.remaining if variant.is_changed else np.ones(segments)
         host_least = self._host_least(variant, remaining)
         part = self.gpu_remaining if variant.is_changed else np.ones(items)
@@ -117,8 +82,8 @@ class ReplayProgram:
             self._wait_for_gpu(first, last, wait, is_gone, waits, host_least)
         for wait_first, wait_last, work_first, work_last in self.handed_over:
             host_least[wait_first : wait_last + 1] = 0
-            waits.add(work_first, wait_first, _START_AFTER_START, 0)
-            waits.add(wait_last, work_last, _END_AFTER_END, 0)
+            waits.add(work_first, wait_first, WaitsFor.START_AFTER_START)
+            waits.add(wait_last, work_last, WaitsFor.END_AFTER_END)
         delay = np.where(is_gone | (not variant.keeps_delays), 0, gpu.delay_ns)
         columns = {
             "gap_ns": [host_gap, gap],
@@ -127,12 +92,10 @@ class ReplayProgram:
         }
         count = segments + items
         if self.fetches is not None and variant.is_changed:
-            added = self.fetches.lanes(count, pessimistic=not variant.waits_shrink)
+            added = self.fetches.lanes(count, waits, pessimistic=not variant.waits_shrink)
             lane_begin.append(count + added.lane_begin[1:])
             for name, values in added.columns.items():
                 columns[name].append(values)
-            for item, on, kind, lag in added.waits:
-                waits.add(item, on, kind, lag)
             host_least[self.fetches.segments] = 0
             count += added.count
         return {
@@ -169,7 +132,7 @@ class ReplayProgram:
                 saved = np.maximum(saved, elsewhere)
         return saved.round()
 
-    def _begin_threads(self, gap: Any, remaining: Any, waits: _Waits) -> None:
+    def _begin_threads(self, gap: Any, remaining: Any, waits: ItemWaits) -> None:
         """Let each thread begin at the point of the main thread at which it was recorded to begin."""
         host = self.host
         main = host.threads[0]
@@ -179,11 +142,11 @@ class ReplayProgram:
                 starter = host.segment_at(main.thread_id, thread.begin_ns)
                 lag = (thread.begin_ns - host.begin_ns[starter]) * remaining[starter]
                 gap[first] = _UNORDERED
-                waits.add(first, starter, _START_AFTER_START, round(lag))
+                waits.add(first, starter, WaitsFor.START_AFTER_START, round(lag))
             else:
                 gap[first] = thread.begin_ns
 
-    def _launch(self, is_gone: Any, remaining: Any, gap: Any, waits: _Waits) -> None:
+    def _launch(self, is_gone: Any, remaining: Any, gap: Any, waits: ItemWaits) -> None:
         host, gpu = self.host, self.gpu
         first = np.zeros(len(gpu), dtype=bool)
         first[gpu.lane_begin[:-1]] = True
@@ -192,18 +155,15 @@ class ReplayProgram:
         # A stream whose first launch was not recorded begins as recorded.
         gap[first & ~is_launched] = gpu.start_ns[first & ~is_launched]
         chosen = np.flatnonzero(is_launched & ~is_gone)
-        lanes = np.array(
-            [host.places.get(int(thread), 0) for thread in gpu.thread_id[chosen]], dtype=np.int64
-        )
-        by = host.segments_at(lanes, gpu.launch_ns[chosen])
+        by = host.segments_at(host.lanes_of(gpu.thread_id[chosen]), gpu.launch_ns[chosen])
         lag = ((gpu.launch_ns[chosen] - host.begin_ns[by]) * remaining[by]).round() + gpu.latency_ns[chosen]
-        waits.add(len(host) + chosen, by, _START_AFTER_START, lag)
+        waits.add(len(host) + chosen, by, WaitsFor.START_AFTER_START, lag)
         for item, awaited in gpu.after:
             if not is_gone[item]:
-                waits.add(len(host) + item, len(host) + awaited, _START_AFTER_END, 0)
+                waits.add(len(host) + item, len(host) + awaited, WaitsFor.START_AFTER_END)
 
     def _wait_for_gpu(
-        self, first: int, last: int, wait: HostWait, is_gone: Any, waits: _Waits, least: Any
+        self, first: int, last: int, wait: HostWait, is_gone: Any, waits: ItemWaits, least: Any
     ) -> None:
         """Let the segments of a wait end when its GPU work has, as long after as recorded."""
         if self.host.remaining[last] == 0:
@@ -212,7 +172,7 @@ class ReplayProgram:
         least[last] = min(wait.end_ns - wait.begin_ns, _LEAST_WAIT_NS)
         for item, lag_ns in wait.items:
             if not is_gone[item]:
-                waits.add(last, len(self.host) + item, _END_AFTER_END, lag_ns)
+                waits.add(last, len(self.host) + item, WaitsFor.END_AFTER_END, lag_ns)
 
 
 def read_program(

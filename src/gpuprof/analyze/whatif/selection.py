@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
-from gpuprof.analyze.whatif.tables import fetch
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
 
@@ -124,7 +123,7 @@ def _select_nodes(
     folder: RunFolder, process_id: int, change: Modification, kind: str | None, matches: Callable[[str], bool]
 ) -> Selection:
     """Select spans, layers, operators and GPU work by the nodes of the call tree."""
-    columns = fetch(folder, _NODES, process=process_id)
+    columns = folder.columns(_NODES, process=process_id)
     parents, kinds = columns["parent"].tolist(), columns["kind"].tolist()
     texts = columns["name"].tolist()
     known = {text: matches(text) for text in set(texts)}
@@ -137,7 +136,7 @@ def _select_nodes(
     paths = np.asarray(columns["path"], dtype=np.int64)
     # A node without calls of its own, such as a layer in the backward pass, consists of those below.
     selected = np.unique(paths[np.array(inside, dtype=bool) & (paths >= 0)])
-    columns = fetch(folder, _TIME_OF_PATHS, process=process_id, paths=selected.tolist())
+    columns = folder.columns(_TIME_OF_PATHS, process=process_id, paths=selected.tolist())
     return Selection(
         change,
         len(names),
@@ -160,7 +159,7 @@ def _gpu_rows(
     matches: Callable[[str], bool],
 ) -> npt.NDArray[np.bool_] | None:
     """Return which rows were launched by a selected path, or have a matching name; None without rows."""
-    columns = fetch(folder, _LAUNCHED[own_kind], process=process_id)
+    columns = folder.columns(_LAUNCHED[own_kind], process=process_id)
     if not len(columns["path"]):
         return None
     selected = np.isin(np.asarray(columns["path"], dtype=np.int64), paths)
@@ -174,11 +173,11 @@ def _select_functions(
     folder: RunFolder, process_id: int, change: Modification, matches: Callable[[str], bool]
 ) -> Selection:
     """Select Python functions by the sampled stacks that contain them."""
-    texts = fetch(folder, _FUNCTIONS, process=process_id)["frame"].tolist()
+    texts = folder.columns(_FUNCTIONS, process=process_id)["frame"].tolist()
     wanted = [text for text in texts if matches(text) or matches(text.partition(" (")[0])]
     if not wanted:
         return Selection(change, 0)
-    columns = fetch(folder, _TIME_OF_FUNCTIONS, process=process_id, frames=wanted)
+    columns = folder.columns(_TIME_OF_FUNCTIONS, process=process_id, frames=wanted)
     by_thread = _by_thread(columns)
     # Each end of a stretch of samples is somewhere in one interval: its variance is a twelfth of the square.
     interval_ns = float((folder.meta.get("stacks") or {}).get("interval_ns") or 0)
