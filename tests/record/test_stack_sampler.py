@@ -253,6 +253,36 @@ def test_names_of_any_characters(tmp_path: Path, path: str) -> None:
     assert f"h\u00e9 ({shown}:1)" in stacks.texts
 
 
+class CountingSampler:
+    """A native sampler that read and dropped as many stacks as are given."""
+
+    error = 0
+
+    def __init__(self, torn: int, samples: int) -> None:
+        self.counts = {"torn": torn, "samples": samples, "cpu_ns": 0}
+
+    def start(self) -> int:
+        return 0
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("torn", "samples", "is_reported"), [(1, 5, False), (20, 0, False), (30, 970, True), (30, 100_000, False)]
+)
+def test_many_dropped_stacks_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: int, samples: int, is_reported: bool
+) -> None:
+    monkeypatch.setattr(_native, "StackSampler", lambda *_: CountingSampler(torn, samples))
+    source = stack_sampler.StackSamplerSource(tmp_path)
+    source.start()
+    source.stop()
+    assert [(each.code, each.values) for each in source.notes] == (
+        [("stacks_torn", {"torn": torn, "samples": torn + samples})] if is_reported else []
+    )
+
+
 def test_a_folder_that_cannot_be_written_is_a_reason(tmp_path: Path) -> None:
     source = stack_sampler.StackSamplerSource(tmp_path / "missing")
     status = source.start()

@@ -21,6 +21,7 @@ from gpuprof.record.frame_text import frame_naming
 
 INTERVAL_NS = 1_000_000
 MOST_TORN = 0.02  # of the samples; more is a note of the run
+_FEWEST_TORN = 20  # the fraction of fewer is chance
 
 
 def why_not() -> Reason | None:
@@ -66,7 +67,7 @@ class StackSamplerSource:
             self.notes.append(note(NoteCode.STACKS_MISSING, reasons=[os.strerror(sampler.error)]))
         counts = sampler.counts
         read = counts["torn"] + counts["samples"]
-        if counts["torn"] > MOST_TORN * read:
+        if counts["torn"] > max(MOST_TORN * read, _FEWEST_TORN):
             self.notes.append(note(NoteCode.STACKS_TORN, torn=counts["torn"], samples=read))
 
     def pause(self) -> None:
