@@ -93,8 +93,8 @@ class Run:
         """Time by layer, operator or span; prints as a table, and has `rows` and `to_dict()`.
 
         Without `by`, the first of layer, operator, span, python and kernel that has rows. `process` is a
-        process id or "all"; without it, the process that started the recording, or all of an imported
-        capture. Raises RunError.
+        process id or "all"; without it, the process that started the recording, all ranks of a launcher, or
+        all of an imported capture. Raises RunError.
         """
         from gpuprof.analyze.summary import first_with_rows
 
@@ -114,14 +114,20 @@ class Run:
             return read_phases(self._folder)
 
     def _summary(self, by: str, process: int | Literal["all"] | None) -> Summary:
+        from gpuprof.analyze.phases import ranks_of
         from gpuprof.analyze.summary import added_up_note, summarize
 
         is_capture = process is None and bool(self.meta.get("imported"))
         chosen = "all" if is_capture else process
+        ranks = tuple(each for _, each in ranks_of(self.meta))
         table = summarize(
-            self.call_tree, by, process=chosen, why_empty=self._why_off(by if by == "python" else f"{by}s")
+            self.call_tree,
+            by,
+            process=chosen,
+            default=ranks,
+            why_empty=self._why_off(by if by == "python" else f"{by}s"),
         )
-        if is_capture and (added_up := added_up_note(table)):
+        if (is_capture or ranks) and (added_up := added_up_note(table)):
             table = dataclasses.replace(table, notes=(*table.notes, added_up))
         if not self.meta.get("complete"):
             from gpuprof.run.losses import losses

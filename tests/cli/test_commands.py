@@ -352,6 +352,20 @@ def test_everything_after_the_program_is_its_own(
     assert split_program(words, frozenset(("--out",))) == (own, program)
 
 
+@pytest.mark.parametrize(
+    ("target", "is_module", "is_launcher"),
+    [
+        ("torch.distributed.run", True, True),
+        ("torchrun", False, True),
+        ("/usr/bin/torchrun", False, True),
+        ("train.py", False, False),
+        ("train", True, False),
+    ],
+)
+def test_launchers_are_known(target: str, is_module: bool, is_launcher: bool) -> None:
+    assert Program(target, [], is_module=is_module).is_launcher is is_launcher
+
+
 def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
     assert execute(["run", "--no-operators", "--out", "r.gpuprof", "t.py", "--out", "mine", "--help"]) == 0
     assert execute(["run", "--no-layers", "--no-gpu", "--no-python", "-m", "pkg", "--json"]) == 0

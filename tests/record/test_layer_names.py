@@ -120,8 +120,19 @@ class TestDiscoveredModel:
             model(x)
             wrapped(x)
 
-        expected = {"DataParallel": 1, "module": 2, **{f"module.{name}": 2 for name in MLP}}
+        expected = {"DataParallel": 1, "Mlp": 2, **dict.fromkeys(MLP, 2)}
         assert layer_calls(record(program)) == expected
+
+    def test_a_model_for_several_processes_keeps_its_names(self, x: torch.Tensor) -> None:
+        from torch import distributed
+
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+        try:
+            parallel = nn.parallel.DistributedDataParallel(Mlp())
+            run = record(lambda: parallel(x))
+        finally:
+            distributed.destroy_process_group()
+        assert layer_calls(run) == {"DistributedDataParallel": 1, "Mlp": 1, **dict.fromkeys(MLP, 1)}
 
     def test_a_wrapper_that_is_made_later_renames_nothing(self, x: torch.Tensor) -> None:
         model = Mlp()

@@ -108,6 +108,34 @@ def test_imports_are_before_the_first_step_and_by_package(tmp_path: Path) -> Non
     assert (phases.steps, phases.startup_ns) == (None, phases.wall_ns)
 
 
+SLEEPS = """
+import time
+import torch
+import gpuprof
+
+def busy(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+for _ in range(4):
+    with gpuprof.span("step"):
+        busy(0.1)
+        time.sleep(0.3)
+    time.sleep(0.2)
+"""
+
+
+@pytest.mark.skipif(stack_sampler.why_not() is not None, reason="the sampler does not work here")
+def test_waits_of_a_step_are_named_and_those_between_steps_are_none(tmp_path: Path) -> None:
+    phases = phases_of(recorded(tmp_path, SLEEPS)[0])
+    assert phases.steps is not None
+    assert phases.steps.waits is not None
+    (waited,) = (share for name, share in phases.steps.waits.items() if "sleep" in name)
+    slept = 4 * 300 * MS / phases.steps.total_ns
+    assert 0.8 * slept <= waited <= 1
+
+
 def test_one_step_has_no_interval_and_no_frames_are_no_imports(tmp_path: Path) -> None:
     with gpuprof.profile(out=tmp_path / "run.gpuprof"), gpuprof.span("step"):
         pass

@@ -244,7 +244,8 @@ subprocess.run([sys.executable, "child.py", "child", ""], check=True)
 
 RANKS = """
 import os, sys, torch
-torch.nn.Sequential(torch.nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()
+for _ in range(2):
+    torch.nn.Sequential(torch.nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()
 sys.stdout.write(f"{os.environ['RANK']} ")  # in one piece, among those of others
 """
 
@@ -252,7 +253,8 @@ sys.stdout.write(f"{os.environ['RANK']} ")  # in one piece, among those of other
 def test_the_ranks_of_torchrun_are_in_the_run(tmp_path: Path, run_python: Any) -> None:
     (tmp_path / "train.py").write_text(RANKS)
     words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
-    done = run_python(*RUN, "--children", "--no-gpu", "--out", "ranks.gpuprof", *words)
+    # The processes of a launcher are recorded without --children.
+    done = run_python(*RUN, "--no-gpu", "--out", "ranks.gpuprof", *words)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == ["0", "1"]
     run = gpuprof.open(tmp_path / "ranks.gpuprof")
@@ -263,6 +265,12 @@ def test_the_ranks_of_torchrun_are_in_the_run(tmp_path: Path, run_python: Any) -
     assert run.sources["operators"].is_on
     assert run.meta["layer_types"] == {"Sequential": {"Sequential": "Sequential", "0": "Linear"}}
     assert run.meta["complete"] is True
+    phases = run.phases()
+    assert phases is not None
+    assert phases.steps is None
+    assert [(each.rank, each.steps.count) for each in phases.ranks] == [(0, 2), (1, 2)]
+    # The launcher itself is left out of the table.
+    assert set(run.summary().processes) == {each.process_id for each in phases.ranks}
 
 
 def test_pythons_functions_are_seen_in_a_process_without_spans(tmp_path: Path, run_python: Any) -> None:
@@ -491,7 +499,7 @@ def test_names_go_to_the_processes_that_have_a_rank() -> None:
     run |= {"names": ["process 1", "process 2", "a"]}
     run |= {"tree": {"parent": np.array([-1, 0, -1]), "name": np.array([0, 2, 1], dtype=np.int32)}}
     name_processes(run, [{"process_id": 2, "rank": 0}, {"process_id": 7, "rank": 1}])
-    assert run["processes"] == [{"process_id": 1}, {"process_id": 2, "name": "rank 0"}]
+    assert run["processes"] == [{"process_id": 1}, {"process_id": 2, "rank": 0, "name": "rank 0"}]
     assert [run["names"][name] for name in run["tree"]["name"]] == ["process 1", "a", "rank 0 (process 2)"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gpuprof.analyze.phases import Phases, StepFigures
+from gpuprof.analyze.phases import Phases, RankSteps, StepFigures
 from gpuprof.render.phases import phase_lines, phases_html
 
 SECOND = 10**9
@@ -31,6 +31,36 @@ def test_every_figure_is_in_the_lines() -> None:
     assert step.index("50.0%") < step.index("25.0%")
 
 
+def with_figures(median_ns: float, forward: float, waits: dict[str, float]) -> StepFigures:
+    parts = {"forward": forward, "backward": 0.1, "other": 0.9 - forward}
+    return dataclasses.replace(STEPS, median_ns=median_ns, parts=parts, waits=waits)
+
+
+def test_of_many_ranks_the_extreme_ones_are_shown() -> None:
+    figures = [
+        with_figures(3 * SECOND, 0.25, {"run_backward": 0.5}),
+        with_figures(4 * SECOND, 0.75, {"sleep": 0.25, "short": 0.01}),
+        with_figures(3.5 * SECOND, 0.5, {"run_backward": 0.125}),
+    ]
+    ranks = tuple(RankSteps(number, 100 + number, each) for number, each in enumerate(figures))
+    _, *lines = phase_lines(Phases(SECOND, SECOND, None, None, 0, 0, ranks))
+    assert lines == [
+        ("3 ranks", "8 steps each, median 3.00 s (rank 0) to 4.00 s (rank 1)"),
+        (
+            "a step",
+            "forward 25.0% (rank 0) to 75.0% (rank 1), backward 10.0%, "
+            "other Python 15.0% (rank 1) to 65.0% (rank 0)",
+        ),
+        ("waits", "run_backward 0.0% (rank 1) to 50.0% (rank 0), sleep 0.0% (rank 0) to 25.0% (rank 1)"),
+    ]
+
+
+def test_long_waits_of_a_step_are_shown() -> None:
+    waits = {"queue.get": 0.5, "sleep": 0.25, "<b>": 0.03, "fourth": 0.025, "short": 0.01}
+    lines = phase_lines(dataclasses.replace(PHASES, steps=dataclasses.replace(STEPS, waits=waits)))
+    assert lines[-1] == ("waits", "queue.get 50.0%, sleep 25.0%, <b> 3.0%")
+
+
 def test_without_steps_or_imports_there_is_wall_time_alone() -> None:
     alone = Phases(SECOND, SECOND, None, None, 0, 0)
     assert [text for _, text in phase_lines(alone)] == ["1.00 s"]
@@ -43,8 +73,9 @@ def test_unknown_parts_are_left_out() -> None:
     assert len(phase_lines(dataclasses.replace(PHASES, steps=unknown))) == 1
 
 
-def test_names_of_packages_are_escaped() -> None:
-    hostile = dataclasses.replace(PHASES, imports_ns={"<script>\x1b[2J": SECOND})
+def test_names_are_escaped() -> None:
+    steps = dataclasses.replace(STEPS, waits={"<script>\x1b[2J": 0.5})
+    hostile = dataclasses.replace(PHASES, imports_ns={"<script>\x1b[2J": SECOND}, steps=steps)
     html = phases_html(hostile)
     assert "<script>" not in html
     assert "\x1b" not in html

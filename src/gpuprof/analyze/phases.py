@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wall time of a program's main process: start-up and imports, steps, what is between and after them."""
+"""The wall time of a program's main process: start-up and imports, steps, what is between and after them.
+
+The processes that a launcher has numbered (ranks) have steps of their own.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.analyze.whatif.intervals import Intervals
+from gpuprof.run.call_sites import waited_in_each_ns
 from gpuprof.stats.quantiles import Estimate, quantile_so_far
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuprof.run.folder import RunFolder
 
 CONFIDENCE = 0.9  # with it, five steps have an interval
@@ -23,6 +30,17 @@ _IMPORTS = (
     "SELECT process_id, package, duration_ns FROM imports WHERE phase = 'start-up' "
     "ORDER BY duration_ns DESC, package"
 )
+# Samples of the main thread, whose innermost frame is what it waited in if it waited.
+_SAMPLES = """
+    SELECT frames[-1] AS name, t_ns, duration_ns,
+           coalesce(cpu_ns, -1) AS cpu_ns, coalesce(queued_ns, 0) AS queued_ns
+    FROM stacks WHERE process_id = {process} AND thread_id = {process} ORDER BY t_ns
+"""
+# The backward pass on other threads: the main thread waits for it in the autograd engine.
+_BACKWARD_ELSEWHERE = """
+    SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+    WHERE process_id = {process} AND thread_id <> {process} AND kind = 'backward'
+"""
 _WARM_UP_STEPS = 1  # left out of a step's figures, if there are enough others
 _FEWEST_WARM_STEPS = 5
 
@@ -33,7 +51,9 @@ class StepFigures:
 
     `median_ns` and `parts` are those without the first step, if at least five others exist (`warm_up_steps`).
     `interval_ns` is the 90% interval of the median, None with fewer than five steps. `parts` are fractions of
-    the time of these steps, None for a part that was not recorded.
+    the time of these steps, None for a part that was not recorded. `waits` are fractions of it, too: what the
+    main thread waited in, by function, without waits for the backward pass on another thread; None without
+    samples of Python stacks.
     """
 
     count: int
@@ -44,6 +64,16 @@ class StepFigures:
     interval_ns: tuple[float, float] | None
     warm_up_steps: int
     parts: dict[str, float | None]
+    waits: dict[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankSteps:
+    """The steps of the process with a rank."""
+
+    rank: int
+    process_id: int
+    steps: StepFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +81,8 @@ class Phases:
     """Wall time of the main process. Without steps, all of it is `startup_ns` and `closing_ns` is 0.
 
     `imports_ns` are the main thread's imports before the first step, by package; None without samples of
-    Python stacks. `between_ns` is the time between steps that is part of none, as evaluations.
+    Python stacks. `between_ns` is the time between steps that is part of none, as evaluations. `ranks` are
+    those with steps, in order.
     """
 
     wall_ns: int
@@ -60,6 +91,7 @@ class Phases:
     steps: StepFigures | None
     between_ns: int
     closing_ns: int
+    ranks: tuple[RankSteps, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -70,36 +102,51 @@ def read_phases(run: RunFolder) -> Phases | None:
     """Return the phases of the process that was started; None for an imported run."""
     if run.meta.get("imported"):
         return None
-    process_id = run.meta.get("process_id")
+    process_id: Any = run.meta.get("process_id")
     parts = [each for each in run.meta.get("processes") or () if each.get("process_id") == process_id]
     if not parts:
         return None
     begin_ns = min(part["start_ns"] for part in parts)
     end_ns = max(part["end_ns"] for part in parts)
-    steps = [row[1:] for row in run.sql(_STEPS).fetchall() if row[0] == process_id]
+    by_process: dict[int, list[tuple[Any, ...]]] = {}
+    for row in run.sql(_STEPS).fetchall():
+        by_process.setdefault(row[0], []).append(row[1:])
+    ranks = tuple(
+        RankSteps(rank, each, _figures(run, each, by_process[each]))
+        for rank, each in ranks_of(run.meta)
+        if each in by_process
+    )
+    steps = by_process.get(process_id, [])
     imports = _imports(run, process_id)
     if not steps:
-        return Phases(end_ns - begin_ns, end_ns - begin_ns, imports, None, 0, 0)
+        return Phases(end_ns - begin_ns, end_ns - begin_ns, imports, None, 0, 0, ranks)
     first_ns, last_ns = steps[0][0], steps[-1][1]
     in_steps_ns = sum(step[1] - step[0] for step in steps)
     return Phases(
         wall_ns=end_ns - begin_ns,
         startup_ns=first_ns - begin_ns,
         imports_ns=imports,
-        steps=_figures(steps),
+        steps=_figures(run, process_id, steps),
         between_ns=last_ns - first_ns - in_steps_ns,
         closing_ns=max(end_ns - last_ns, 0),
+        ranks=ranks,
     )
 
 
-def _imports(run: RunFolder, process_id: int | None) -> dict[str, int] | None:
+def ranks_of(meta: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Return the ranks and process ids of the processes that a launcher has numbered, in order of rank."""
+    processes = meta.get("processes") or ()
+    return sorted({(each["rank"], each["process_id"]) for each in processes if "rank" in each})
+
+
+def _imports(run: RunFolder, process_id: Any) -> dict[str, int] | None:
     ((samples,),) = run.sql("SELECT count(*) FROM stacks").fetchall()
     if not samples:
         return None
     return {package: time_ns for of, package, time_ns in run.sql(_IMPORTS).fetchall() if of == process_id}
 
 
-def _figures(steps: list[tuple[Any, ...]]) -> StepFigures:
+def _figures(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> StepFigures:
     warm_up = _WARM_UP_STEPS if len(steps) >= _WARM_UP_STEPS + _FEWEST_WARM_STEPS else 0
     warm = steps[warm_up:]
     durations = np.array([step[1] - step[0] for step in warm], dtype=np.float64)
@@ -119,7 +166,26 @@ def _figures(steps: list[tuple[Any, ...]]) -> StepFigures:
         interval_ns=_interval(estimate),
         warm_up_steps=warm_up,
         parts=parts,
+        waits=_waits(run, process_id, warm),
     )
+
+
+def _waits(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> dict[str, float] | None:
+    """Return the functions that the main thread waited in, with fractions of the steps, largest first."""
+    samples = run.columns(_SAMPLES, process=process_id)
+    if not len(samples["t_ns"]):
+        return None
+    duration, end = samples["duration_ns"], samples["t_ns"]
+    waited = waited_in_each_ns(duration, samples["cpu_ns"], samples["queued_ns"])
+    own = waited > 0
+    begin, end, names = (end - duration)[own], end[own], samples["name"][own]
+    in_steps = Intervals.union(*np.array([step[:2] for step in steps]).T)
+    elsewhere = Intervals.union(*run.columns(_BACKWARD_ELSEWHERE, process=process_id).values())
+    time_ns = in_steps.covered_ns(begin, end) - elsewhere.covered_ns(begin, end)
+    time_ns = np.maximum(time_ns, 0) * (waited[own] / duration[own])
+    found, place = np.unique(np.ma.filled(names, "").astype(str), return_inverse=True)
+    sums = np.bincount(place, time_ns, minlength=len(found)) / max(in_steps.total_ns, 1)
+    return {str(found[at]): float(sums[at]) for at in np.argsort(-sums, kind="stable") if sums[at] > 0}
 
 
 def _interval(estimate: Estimate | None) -> tuple[float, float] | None:

@@ -339,7 +339,12 @@ def first_with_rows(summarized: Callable[[str], Summary]) -> Summary:
 
 
 def summarize(
-    tree: CallTree, by: str, process: int | Literal["all"] | None = None, *, why_empty: str | None = None
+    tree: CallTree,
+    by: str,
+    process: int | Literal["all"] | None = None,
+    *,
+    default: tuple[int, ...] = (),
+    why_empty: str | None = None,
 ) -> Summary:
     """Fold `tree` into one row a name, for `by` in "layer", "operator", "span", "kernel" or "python".
 
@@ -349,13 +354,13 @@ def summarize(
     compilations. Layers keep the root that they ran under (the outermost layer of the path, named
     by its class) apart: where several roots have layers, a row reads `Root/name`.
 
-    `process` is a process id or "all"; the default is the tree's first process, and a note names
-    the others. `why_empty` is the reason to give where there are no rows. Raises RunError for an unknown
-    `by` or `process`.
+    `process` is a process id or "all"; without it, the processes `default`, else the tree's first, and a
+    note names the others. `why_empty` is the reason to give where there are no rows. Raises RunError for an
+    unknown `by` or `process`.
     """
     if by not in MEMBER_KINDS:
         raise RunError(f"cannot summarize by {by!r}: choose one of {', '.join(MEMBER_KINDS)}")
-    chosen, notes = _choose_processes(tree, process)
+    chosen, notes = _choose_processes(tree, process, default)
     part = part_of(on_gpu(tree) if by == "kernel" else tree, chosen)
     folded = fold(part, by, MEMBER_KINDS[by])
     gpu_total_ns = None if part.gpu_ns is None else int(part.gpu_ns.sum())
@@ -388,7 +393,7 @@ def added_up_note(table: Summary) -> str | None:
 
 
 def _choose_processes(
-    tree: CallTree, process: int | Literal["all"] | None
+    tree: CallTree, process: int | Literal["all"] | None, default: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     recorded = _distinct(tree.process_id[tree.parent < 0])
     if process == "all":
@@ -398,11 +403,12 @@ def _choose_processes(
             known = ", ".join(map(str, recorded[:8])) or "none"
             raise RunError(f"process {process} is not in this run: it recorded {known}; choose one, or all")
         return (process,), ()
-    others = recorded[1:]
+    chosen = tuple(each for each in recorded if each in default) or recorded[:1]
+    others = tuple(each for each in recorded if each not in chosen)
     if not others:
-        return recorded, ()
+        return chosen, ()
     count = "1 other process was" if len(others) == 1 else f"{len(others)} other processes were"
-    return recorded[:1], (f"{count} recorded ({_listed(others)}): {_CHOICE}",)
+    return chosen, (f"{count} recorded ({_listed(others)}): {_CHOICE}",)
 
 
 def _elsewhere(tree: CallTree, by: str, chosen: tuple[int, ...]) -> str | None:

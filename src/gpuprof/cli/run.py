@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
+import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,17 @@ if TYPE_CHECKING:
 
 
 _PROGRAM = "gpuprof.program"
+# Modules, and commands that are Python scripts.
+_LAUNCHERS = frozenset(
+    (
+        "torch.distributed.run",
+        "torch.distributed.launch",
+        "accelerate.commands.accelerate_cli",
+        "accelerate.commands.launch",
+        "torchrun",
+        "accelerate",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,11 @@ class Program:
     target: str
     arguments: list[str]
     is_module: bool
+
+    @property
+    def is_launcher(self) -> bool:
+        """Whether the program only starts the processes that do the work."""
+        return (self.target if self.is_module else Path(self.target).name) in _LAUNCHERS
 
 
 def split_program(words: list[str], takes_value: frozenset[str]) -> tuple[list[str], Program | None]:
@@ -92,7 +110,11 @@ class ProgramCommand(click.Command):
     is_flag=True,
     help="As --work, and read the GPU's hardware counters: bytes of its memory, tensor operations.",
 )
-@click.option("--children", is_flag=True, help="Record the Python processes that the program starts.")
+@click.option(
+    "--children/--no-children",
+    default=None,
+    help="Record the Python processes that the program starts. Default: those of torchrun and accelerate.",
+)
 @click.option(
     "--python/--no-python",
     default=None,
@@ -116,7 +138,7 @@ def run(
     work: bool,
     ceilings: WhichCeilings,
     counters: bool,
-    children: bool,
+    children: bool | None,
     python: bool | None,
     profiler: OtherProfiler | None,
 ) -> None:
@@ -132,7 +154,7 @@ def run(
         work=work,
         ceilings=ceilings,
         counters=counters,
-        children=children,
+        children=bool(children),
         python="auto" if python is None else python,
         profiler=profiler,
     )
@@ -141,7 +163,10 @@ def run(
         raise click.UsageError("no program to run; hint: name a script, or a module after -m.")
     if out == "":
         raise click.UsageError("--out is empty; hint: name a new folder, or leave it out.")
+    program = _resolved(program)
     _check(options)
+    if children is None and program.is_launcher and options.profiler is None:
+        options = replace(options, children=True)
     exit_code, recorded = _record(program, options, out)
     # A closed standard error does not change the program's exit code.
     with contextlib.suppress(OSError):
@@ -150,6 +175,23 @@ def run(
         if not isinstance(recorded, NotRecordedError):  # printed before the program began
             click.echo(f"gpuprof: {_ending(recorded)}", err=True)
     context.exit(exit_code)
+
+
+def _resolved(program: Program) -> Program:
+    """Return the program with the path of a Python script that is a command, as `torchrun`."""
+    if program.is_module or os.sep in program.target or Path(program.target).exists():
+        return program
+    path = shutil.which(program.target)
+    return program if path is None or not _is_python_script(path) else replace(program, target=path)
+
+
+def _is_python_script(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as script:
+            first = script.read(512)
+    except OSError:
+        return False
+    return first.startswith(b"#!") and b"python" in b"".join(first.splitlines()[:2])
 
 
 def _gpu_option(*, no_gpu: bool, whole_graphs: bool) -> GpuOption:

@@ -46,7 +46,7 @@ def _parse_process(
     "--process",
     metavar="PID|all",
     callback=_parse_process,
-    help="Summarize this process. Default: the first one, of an imported run all.",
+    help="Summarize this process. Default: the first one, of a launcher its ranks, of an imported run all.",
 )
 @click.option(
     "--against",

@@ -4,7 +4,8 @@
 A root is a module that was passed to `profile`, or the outermost module that owns a called one. It is named
 by its class, and the modules in it by their paths, exactly as `named_modules()` gives them. Where a run has
 several roots with parts, names are `Root/path`; a discovered program's first root goes without, so that a
-second one changes no name. A module keeps its name, from wherever it is called.
+second one changes no name. A module keeps its name, from wherever it is called. The wrapper that runs a
+model in several processes or devices has its class as name, and changes none of the model's names.
 """
 
 from __future__ import annotations
@@ -143,6 +144,13 @@ class LayerSource:
     def _name_root(self, module: torch.nn.Module) -> None:
         self._roots = [entry for entry in self._roots if entry.module() is not None]
         inside = _uncompiled(module)
+        if (model := _parallel_model(inside)) is not None:
+            wrapper = type(inside).__name__
+            self._name(module, wrapper, wrapper)
+            if inside is not module:
+                self._name(inside, wrapper, wrapper)
+            self._name_root(model)
+            return
         class_name = type(inside).__name__
         if not self._has_children(module):
             self._name(module, class_name, class_name)
@@ -227,6 +235,15 @@ def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     return (
         vars(module).get("_modules", {}).get("_orig_mod", module) if _is_optimized_module(module) else module
     )
+
+
+def _parallel_model(module: torch.nn.Module) -> torch.nn.Module | None:
+    """Return the model inside DistributedDataParallel or DataParallel; None for other modules."""
+    parallel = sys.modules.get("torch.nn.parallel")
+    if parallel is None or not isinstance(module, (parallel.DistributedDataParallel, parallel.DataParallel)):
+        return None
+    model: torch.nn.Module | None = vars(module).get("_modules", {}).get("module")
+    return model
 
 
 def _is_optimized_module(module: Any) -> bool:

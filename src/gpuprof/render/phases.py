@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpuprof.render.page import escaped
 from gpuprof.text.sanitize import escape_text
-from gpuprof.text.units import format_duration, format_share
+from gpuprof.text.units import counted, format_duration, format_share
 
 if TYPE_CHECKING:
-    from gpuprof.analyze.phases import Phases, StepFigures
+    from gpuprof.analyze.phases import Phases, RankSteps, StepFigures
 
 _SHOWN_PACKAGES = 3
 _SHOWN_IMPORTS_NS = 50_000_000
+_SHOWN_WAITS = 3
+_LEAST_WAIT = 0.02  # of a step, to be shown
+_SHOWN_DIFFERENCE = 0.02  # of a part of a step, from the rank with least to that with most
 _PART_TEXTS = {"data": "waiting for data", "other": "other Python"}
 _STEP_TEXTS = {"training": "step", "forward": "forward call", "unknown": "step"}
 
@@ -28,9 +31,12 @@ def phases_html(phases: Phases | None) -> str:
 def phase_lines(phases: Phases) -> list[tuple[str, str]]:
     """Return label and text of each line."""
     lines = [("wall time", f"{format_duration(phases.wall_ns)}{_by_phase(phases)}")]
-    if phases.steps is not None and (parts := _parts(phases.steps.parts)):
-        lines.append(("a step", parts))
-    return lines
+    if phases.ranks:
+        lines.append((counted(len(phases.ranks), "rank"), _steps_of_ranks(phases.ranks)))
+        lines += [("a step", _parts_of_ranks(phases.ranks)), ("waits", _waits_of_ranks(phases.ranks))]
+    elif phases.steps is not None:
+        lines += [("a step", _parts(phases.steps.parts)), ("waits", _waits(phases.steps.waits or {}))]
+    return [line for line in lines if line[1]]
 
 
 def _by_phase(phases: Phases) -> str:
@@ -66,6 +72,57 @@ def _steps(steps: StepFigures) -> str:
     if steps.warm_up_steps:
         each += ", without the first"
     return f"{text} ({each})"
+
+
+def _steps_of_ranks(ranks: Sequence[RankSteps]) -> str:
+    """Return the number of steps, and the fastest and the slowest rank by their median steps."""
+    fewest, most = (choose(each.steps.count for each in ranks) for choose in (min, max))
+    count = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    words = [f"{count} {_STEP_TEXTS[ranks[0].steps.kind]}{'' if most == 1 else 's'} each"]
+    fast, slow = (choose(ranks, key=lambda each: each.steps.median_ns) for choose in (min, max))
+    median = f"median {format_duration(fast.steps.median_ns)}"
+    if slow is not fast:
+        median += f" (rank {fast.rank}) to {format_duration(slow.steps.median_ns)} (rank {slow.rank})"
+    return ", ".join([*words, median])
+
+
+def _parts_of_ranks(ranks: Sequence[RankSteps]) -> str:
+    """Return each part of a step with the ranks that have least and most of it."""
+    words = []
+    for name in ranks[0].steps.parts:
+        known = [(share, each.rank) for each in ranks if (share := each.steps.parts[name]) is not None]
+        if len(known) < len(ranks):
+            continue
+        words.append(
+            (name == "other", -max(known)[0], f"{_PART_TEXTS.get(name, name)} {_least_to_most(known)}")
+        )
+    return ", ".join(text for *_, text in sorted(words)) if len(words) > 1 else ""
+
+
+def _waits_of_ranks(ranks: Sequence[RankSteps]) -> str:
+    names = {name for each in ranks for name in each.steps.waits or {}}
+    shares = {
+        name: [((each.steps.waits or {}).get(name, 0.0), each.rank) for each in ranks] for name in names
+    }
+    largest = sorted(names, key=lambda name: (-max(shares[name])[0], name))[:_SHOWN_WAITS]
+    return ", ".join(
+        f"{escape_text(name)} {_least_to_most(shares[name])}"
+        for name in largest
+        if max(shares[name])[0] >= _LEAST_WAIT
+    )
+
+
+def _least_to_most(shares: Sequence[tuple[float, int]]) -> str:
+    """Return the smallest and the largest fraction, each with its rank; one if they hardly differ."""
+    (low, least), (high, most) = min(shares), max(shares)
+    if high - low < _SHOWN_DIFFERENCE:
+        return format_share(low)
+    return f"{format_share(low)} (rank {least}) to {format_share(high)} (rank {most})"
+
+
+def _waits(waits: Mapping[str, float]) -> str:
+    largest = [(name, share) for name, share in waits.items() if share >= _LEAST_WAIT][:_SHOWN_WAITS]
+    return ", ".join(f"{escape_text(name)} {format_share(share)}" for name, share in largest)
 
 
 def _parts(parts: Mapping[str, float | None]) -> str:

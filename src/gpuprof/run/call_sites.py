@@ -13,6 +13,11 @@ import functools
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
 _LARGEST_SOURCE_BYTES = 4 << 20
 _LONGEST_NAME = 80
 
@@ -37,6 +42,12 @@ def waited_ns(duration_ns: int, cpu_ns: int, queued_ns: int) -> int:
         return 0
     waited = duration_ns - cpu_ns - max(queued_ns, 0)
     return waited if 2 * waited > duration_ns else 0
+
+
+def waited_in_each_ns(duration_ns: Ints, cpu_ns: Ints, queued_ns: Ints) -> Ints:
+    """Return what `waited_ns` returns for each of many samples."""
+    waited = duration_ns - cpu_ns - np.maximum(queued_ns, 0)
+    return np.where((cpu_ns >= 0) & (2 * waited > duration_ns), waited, 0)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -51,7 +51,7 @@ def name_processes(decoded: dict[str, Any], children: list[dict[str, Any]]) -> N
     for process, root in zip(decoded["processes"], roots.tolist(), strict=True):
         rank = ranks.get(process["process_id"])
         if rank is not None:
-            process["name"] = f"rank {rank}"
+            process |= {"rank": rank, "name": f"rank {rank}"}
             tree["name"][root] = len(decoded["names"])
             decoded["names"].append(f"rank {rank} (process {process['process_id']})")
 

@@ -7,6 +7,7 @@ inner one is an import. Time is that of the innermost package, so packages add u
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from gpuprof.run.stacks import Frames, Stacks
@@ -14,7 +15,9 @@ from gpuprof.run.stacks import Frames, Stacks
 IMPORTS_QUERY = """
     SELECT process_id, package, phase, duration_ns FROM batch ORDER BY process_id, duration_ns DESC, package
 """
+STANDARD_LIBRARY = "standard library"
 _MODULE = "<module> ("
+_LIBRARY_FOLDER = re.compile(r"python3\.\d+t?")
 
 
 class ImportTime(NamedTuple):
@@ -52,5 +55,6 @@ def _package_of(frames: Frames, modules: dict[int, str]) -> str | None:
         path = text.removeprefix(_MODULE).rstrip(")")
         # A path that no import finds is that of a notebook's cell or of other executed text.
         if not path.startswith(("/", "<")):
-            return path.partition("/")[0].removesuffix(".py")
+            package = path.partition("/")[0].removesuffix(".py")
+            return STANDARD_LIBRARY if _LIBRARY_FOLDER.fullmatch(package) else package
     return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
-from gpuprof.run.call_sites import waited_ns
+from gpuprof.run.call_sites import waited_in_each_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -140,8 +140,7 @@ def thread_times(folder: RunFolder, process_id: int, end_ns: int | None) -> list
 def _waiting(folder: RunFolder, process_id: int) -> dict[int, Intervals]:
     """Return when threads waited for something that is not known."""
     columns = folder.columns(_SAMPLES, process=process_id)
-    times = (columns[name].tolist() for name in ("duration_ns", "cpu_ns", "queued_ns"))
-    waits = np.fromiter(map(waited_ns, *times), dtype=np.int64) > 0
+    waits = waited_in_each_ns(*(columns[name] for name in ("duration_ns", "cpu_ns", "queued_ns"))) > 0
     thread, end = columns["thread_id"][waits], columns["t_ns"][waits]
     begin = end - columns["duration_ns"][waits]
     return {
