@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 
+#include "core/clock.hpp"
 #include "core/platform.hpp"
 #include "python/interpreter_layout.h"
 
@@ -89,6 +90,13 @@ bool FrameReader::find_chunk(Address thread_state) {
 bool FrameReader::take_copies(Address thread_state) {
     if (!find_chunk(thread_state)) return false;
     tops_.fill(chunk_);
+    const std::int64_t before_ns = monotonic_ns();
+    const bool is_read = read_copies(thread_state);
+    copied_ns_ = before_ns + (monotonic_ns() - before_ns) / 2;
+    return is_read;
+}
+
+bool FrameReader::read_copies(Address thread_state) {
     if (chunk_bytes_ == 0)
         return read_value(holder_, first_.innermost) && read_value(holder_, second_.innermost);
     const Address top = thread_state + static_cast<Address>(gpuprof_layout.thread_chunk_top);

@@ -37,6 +37,9 @@ class FrameReader {
     // The innermost frame first. A thread without frames has an empty stack. Cut at deepest_stack.
     Outcome read_stack(Address thread_state, std::vector<RawFrame>& frames);
 
+    // On the monotonic clock, the instant between the two copies of which the last stack was read.
+    std::int64_t copied_ns() const noexcept { return copied_ns_; }
+
   private:
     // Two copies of the memory that frames lie in, one right after the other, and the innermost frame of
     // each.
@@ -47,6 +50,7 @@ class FrameReader {
         std::vector<RawFrame> frames;
     };
     bool take_copies(Address thread_state);
+    bool read_copies(Address thread_state);
     bool find_chunk(Address thread_state);
     bool walk(Copy& copy);
     const std::byte* frame_at(const Copy& copy, Address frame) noexcept;
@@ -61,6 +65,7 @@ class FrameReader {
     std::size_t chunk_bytes_ = 0;
     std::vector<std::byte> state_copy_;
     Copy first_, second_;
+    std::int64_t copied_ns_ = 0;
     std::array<Address, 3> tops_{};  // the end of the frames before, between and after the copies
     std::vector<std::byte> frame_copy_;
 };

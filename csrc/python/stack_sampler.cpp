@@ -189,13 +189,14 @@ void StackSampler::sample(Thread& thread) {
     sample_running(thread, cpu_ns);
 }
 
-// The stack and the instant of which it is. This thread may lose its processor between the two.
+// The stack and the instant of which it is. This thread may lose its processor while it reads.
 bool StackSampler::read_in_time(const Thread& thread, std::int64_t& now_ns) {
     for (int attempt = 0; attempt < most_reads; ++attempt) {
         const std::int64_t before_ns = monotonic_ns();
         if (reader_.read_stack(thread.ref.state, frames_) != FrameReader::Outcome::read) return false;
-        now_ns = monotonic_ns();
-        if (now_ns - before_ns < longest_read_ns + std::ssize(frames_) * longest_frame_read_ns) return true;
+        now_ns = reader_.copied_ns();
+        if (monotonic_ns() - before_ns < longest_read_ns + std::ssize(frames_) * longest_frame_read_ns)
+            return true;
     }
     return false;
 }
