@@ -243,9 +243,16 @@ subprocess.run([sys.executable, "child.py", "child", ""], check=True)
 
 
 RANKS = """
-import os, sys, torch
+import os, sys, time, torch
+import gpuprof
+torch.distributed.init_process_group("gloo")
 for _ in range(2):
-    torch.nn.Sequential(torch.nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()
+    with gpuprof.span("step"):
+        torch.nn.Sequential(torch.nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()
+        if torch.distributed.get_rank() == 1:
+            time.sleep(0.5)
+        torch.distributed.all_reduce(torch.ones(1))
+torch.distributed.destroy_process_group()
 sys.stdout.write(f"{os.environ['RANK']} ")  # in one piece, among those of others
 """
 
@@ -269,6 +276,8 @@ def test_the_ranks_of_torchrun_are_in_the_run(tmp_path: Path, run_python: Any) -
     assert phases is not None
     assert phases.steps is None
     assert [(each.rank, each.steps.count) for each in phases.ranks] == [(0, 2), (1, 2)]
+    assert phases.last_rank is not None
+    assert phases.last_rank.rank == 1
     # The launcher itself is left out of the table.
     assert set(run.summary().processes) == {each.process_id for each in phases.ranks}
 

@@ -42,10 +42,17 @@ def test_of_many_ranks_the_extreme_ones_are_shown() -> None:
         with_figures(4 * SECOND, 0.75, {"sleep": 0.25, "short": 0.01}),
         with_figures(3.5 * SECOND, 0.5, {"run_backward": 0.125}),
     ]
-    ranks = tuple(RankSteps(number, 100 + number, each) for number, each in enumerate(figures))
+    ranks = tuple(
+        RankSteps(number, 100 + number, each, collectives)
+        for number, (each, collectives) in enumerate(zip(figures, (0.5, 0.125, 0.25), strict=True))
+    )
     _, *lines = phase_lines(Phases(SECOND, SECOND, None, None, 0, 0, ranks))
     assert lines == [
-        ("3 ranks", "8 steps each, median 3.00 s (rank 0) to 4.00 s (rank 1)"),
+        (
+            "3 ranks",
+            "8 steps each, median 3.00 s (rank 0) to 4.00 s (rank 1), "
+            "collectives 12.5% (rank 1) to 50.0% (rank 0): the others wait for rank 1",
+        ),
         (
             "a step",
             "forward 25.0% (rank 0) to 75.0% (rank 1), backward 10.0%, "

@@ -41,6 +41,15 @@ _BACKWARD_ELSEWHERE = """
     SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
     WHERE process_id = {process} AND thread_id <> {process} AND kind = 'backward'
 """
+# Spans of torch.distributed's backends, and kernels of NCCL and RCCL.
+_COLLECTIVES = """
+    SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+    WHERE process_id = {process} AND regexp_matches(name, '^(gloo|mpi|ucc):')
+    UNION ALL
+    SELECT start_ns, start_ns + duration_ns FROM kernels
+    WHERE process_id = {process} AND starts_with(name, 'ncclDevKernel')
+"""
+_SIGNIFICANT_DIFFERENCE = 0.05  # of a step, between the ranks with most and least time in collectives
 _WARM_UP_STEPS = 1  # left out of a step's figures, if there are enough others
 _FEWEST_WARM_STEPS = 5
 
@@ -69,11 +78,15 @@ class StepFigures:
 
 @dataclass(frozen=True, slots=True)
 class RankSteps:
-    """The steps of the process with a rank."""
+    """The steps of the process with a rank.
+
+    `collectives` is the fraction of them in which a collective operation was running, as an all-reduce.
+    """
 
     rank: int
     process_id: int
     steps: StepFigures
+    collectives: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +106,22 @@ class Phases:
     closing_ns: int
     ranks: tuple[RankSteps, ...] = ()
 
+    @property
+    def last_rank(self) -> RankSteps | None:
+        """The rank that the others wait for; None if none is significantly later than the others.
+
+        Collective operations of the rank that comes last to them are the shortest.
+        """
+        if len(self.ranks) < 2:
+            return None
+        shortest, *_, longest = sorted(self.ranks, key=lambda each: (each.collectives, each.rank))
+        is_later = longest.collectives - shortest.collectives >= _SIGNIFICANT_DIFFERENCE
+        return shortest if is_later else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return asdict(self)
+        last = self.last_rank
+        return {**asdict(self), "last_rank": None if last is None else last.rank}
 
 
 def read_phases(run: RunFolder) -> Phases | None:
@@ -112,7 +138,9 @@ def read_phases(run: RunFolder) -> Phases | None:
     for row in run.sql(_STEPS).fetchall():
         by_process.setdefault(row[0], []).append(row[1:])
     ranks = tuple(
-        RankSteps(rank, each, _figures(run, each, by_process[each]))
+        RankSteps(
+            rank, each, _figures(run, each, by_process[each]), _collectives(run, each, by_process[each])
+        )
         for rank, each in ranks_of(run.meta)
         if each in by_process
     )
@@ -168,6 +196,12 @@ def _figures(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> S
         parts=parts,
         waits=_waits(run, process_id, warm),
     )
+
+
+def _collectives(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> float:
+    running = Intervals.union(*run.columns(_COLLECTIVES, process=process_id).values())
+    begin, end = np.array([step[:2] for step in steps]).T
+    return float(running.covered_ns(begin, end).sum()) / max(int((end - begin).sum()), 1)
 
 
 def _waits(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> dict[str, float] | None:

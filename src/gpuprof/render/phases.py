@@ -32,7 +32,7 @@ def phase_lines(phases: Phases) -> list[tuple[str, str]]:
     """Return label and text of each line."""
     lines = [("wall time", f"{format_duration(phases.wall_ns)}{_by_phase(phases)}")]
     if phases.ranks:
-        lines.append((counted(len(phases.ranks), "rank"), _steps_of_ranks(phases.ranks)))
+        lines.append((counted(len(phases.ranks), "rank"), _steps_of_ranks(phases)))
         lines += [("a step", _parts_of_ranks(phases.ranks)), ("waits", _waits_of_ranks(phases.ranks))]
     elif phases.steps is not None:
         lines += [("a step", _parts(phases.steps.parts)), ("waits", _waits(phases.steps.waits or {}))]
@@ -74,8 +74,9 @@ def _steps(steps: StepFigures) -> str:
     return f"{text} ({each})"
 
 
-def _steps_of_ranks(ranks: Sequence[RankSteps]) -> str:
-    """Return the number of steps, and the fastest and the slowest rank by their median steps."""
+def _steps_of_ranks(phases: Phases) -> str:
+    """Return the number of steps, the ranks with the shortest and longest ones, and who waits for whom."""
+    ranks = phases.ranks
     fewest, most = (choose(each.steps.count for each in ranks) for choose in (min, max))
     count = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
     words = [f"{count} {_STEP_TEXTS[ranks[0].steps.kind]}{'' if most == 1 else 's'} each"]
@@ -83,7 +84,12 @@ def _steps_of_ranks(ranks: Sequence[RankSteps]) -> str:
     median = f"median {format_duration(fast.steps.median_ns)}"
     if slow is not fast:
         median += f" (rank {fast.rank}) to {format_duration(slow.steps.median_ns)} (rank {slow.rank})"
-    return ", ".join([*words, median])
+    words.append(median)
+    if any(each.collectives for each in ranks):
+        shares = [(each.collectives, each.rank) for each in ranks]
+        waited = "" if phases.last_rank is None else f": the others wait for rank {phases.last_rank.rank}"
+        words.append(f"collectives {_least_to_most(shares)}{waited}")
+    return ", ".join(words)
 
 
 def _parts_of_ranks(ranks: Sequence[RankSteps]) -> str:
