@@ -13,7 +13,7 @@ from batches import batch_of
 from gpuprof.bench.benchmark_run import Request
 from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.results import files as results
-from gpuprof.bench.results.result import Finding, SessionResult
+from gpuprof.bench.results.session import Finding, SessionResult
 from gpuprof.bench.workers.events import Event, State
 from gpuprof.bench.workers.schedule import RunEvent
 from gpuprof.cli import bench as command

@@ -17,7 +17,7 @@ import gpuprof.bench
 from gpuprof.bench.compare.document import ComparisonDocument, document_from, plain_document
 from gpuprof.bench.compare.figures import MoreFigures, document_of
 from gpuprof.bench.facts import Diagnostic, note, warning
-from gpuprof.bench.messages import MESSAGES, message
+from gpuprof.bench.messages import MESSAGES
 from gpuprof.bench.report.console import document_text
 from gpuprof.record.facts import Severity
 from gpuprof.stats.quantiles import Estimate
@@ -48,20 +48,20 @@ def test_values_are_shown_with_their_units() -> None:
     speedup = {"low": 1.2, "value": 1.3, "high": 1.4}
     found = note("is_slower", speedup=Estimate(1.2, 1.3, 1.4))
     assert found.values["speedup"] == speedup
-    assert message(found) == "it is 1.30x (1.20 to 1.40) as fast as the baseline"
-    assert "1.50 ms" in message(warning("bimodal", first_s=0.0015, second_s=0.003))
-    assert message(note("keep_baseline", variant="old", reason=note("none_faster"))) == (
+    assert str(found) == "it is 1.30x (1.20 to 1.40) as fast as the baseline"
+    assert "1.50 ms" in str(warning("bimodal", first_s=0.0015, second_s=0.003))
+    assert str(note("keep_baseline", variant="old", reason=note("none_faster"))) == (
         "Keep old: no other variant is faster"
     )
 
 
 def test_a_code_of_a_later_version_shows_its_values() -> None:
-    assert message(Diagnostic("of_tomorrow", Severity.NOTE, {"level": 5})) == "of_tomorrow, level 5"
+    assert str(Diagnostic("of_tomorrow", Severity.NOTE, {"level": 5})) == "of_tomorrow, level 5"
 
 
 @pytest.mark.texts
 def test_braces_in_names_are_text() -> None:
-    assert message(note("take", variant="{0.__class__}")) == "take {0.__class__}"
+    assert str(note("take", variant="{0.__class__}")) == "take {0.__class__}"
 
 
 def decided(document: ComparisonDocument) -> Any:

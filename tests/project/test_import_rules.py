@@ -74,18 +74,6 @@ def test_the_rules_are_about_what_is_there() -> None:
     assert set(imports_of(PACKAGE / "opened_run.py")) >= {"gpuprof.errors", "gpuprof.run.folder"}
 
 
-# Modules of bench that import each other, one of them inside a function. They are being taken apart; an arrow
-# that is gone leaves this list.
-LAZY_CIRCLES = {
-    ("gpuprof.bench.facts", "gpuprof.bench.messages"),
-    ("gpuprof.bench.gate.gate", "gpuprof.bench.gate.text"),
-    ("gpuprof.bench.accuracy.outputs_comparison", "gpuprof.bench.accuracy.outputs_report"),
-    ("gpuprof.bench.compare.document", "gpuprof.bench.compare.document_format_1"),
-    ("gpuprof.bench.results.result", "gpuprof.bench.results.text"),
-    ("gpuprof.bench.results.target", "gpuprof.bench.results.result"),
-}
-
-
 def arrows() -> dict[str, set[str]]:
     """Return for each module of ours the modules of ours that it imports, inside functions too."""
     modules = {
@@ -101,10 +89,6 @@ def arrows() -> dict[str, set[str]]:
 def test_no_files_import_each_other() -> None:
     graph = arrows()
     assert graph["gpuprof.opened_run"] >= {"gpuprof.errors", "gpuprof.render.export"}
-    graph = {
-        name: {each for each in imported if (name, each) not in LAZY_CIRCLES}
-        for name, imported in graph.items()
-    }
     while leaves := {name for name, imported in graph.items() if not imported}:
         graph = {name: imported - leaves for name, imported in graph.items() if name not in leaves}
     assert graph == {}

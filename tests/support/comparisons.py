@@ -12,7 +12,7 @@ from batches import batch_of
 from gpuprof.bench.compare.plan import ComparisonPlan, Variant
 from gpuprof.bench.compare.runner import ComparisonResult, VariantResult
 from gpuprof.bench.config import JobSettings, SystemSpec
-from gpuprof.bench.results.result import SessionResult
+from gpuprof.bench.results.session import SessionResult
 from gpuprof.errors import BenchmarkError
 
 Milliseconds = Sequence[list[float]]

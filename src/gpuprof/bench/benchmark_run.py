@@ -13,7 +13,7 @@ from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.failures import DoesNotFitError
 from gpuprof.bench.measure.scaling import ProbeOutcome, largest_batch
 from gpuprof.bench.results.files import Stamp, document_of, row_of, to_csv, to_json
-from gpuprof.bench.results.result import Finding, SessionResult
+from gpuprof.bench.results.session import Finding, SessionResult
 from gpuprof.bench.results.target import LatencyTarget
 from gpuprof.bench.results.text import to_markdown
 from gpuprof.bench.workers.schedule import Watcher, ignore

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Facts about figures as typed values: warnings, notes, reasons and advice have a code and values.
 
-Text is made of them in one place, messages.py, and nothing reads it back.
+`str()` of a fact is its text, which messages.py makes and nothing reads back.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
+from gpuprof.bench.messages import fact_text
 from gpuprof.record.facts import Severity
 
 
@@ -36,9 +37,7 @@ class Diagnostic:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        from gpuprof.bench.messages import message
-
-        return message(self)
+        return fact_text(self.code, self.values)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON, with the text for people."""

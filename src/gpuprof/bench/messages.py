@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.number_text import (
     interval_text,
     not_finite_text,
@@ -27,12 +26,11 @@ if TYPE_CHECKING:
     from gpuprof.bench.measure.measurement import Measurement
 
 
-def message(fact: Diagnostic) -> str:
+def fact_text(code: str, values: Values) -> str:
     """Return a fact as one sentence without a full stop."""
-    values = fact.values
     if "text" in values:
         return str(values["text"])
-    text = MESSAGES.text(fact.code, values)
+    text = MESSAGES.text(code, values)
     if "affected_runs" in values and values["process_runs"] > 1:
         return f"in {values['affected_runs']} of {values['process_runs']} process runs, first: {text}"
     return text
@@ -51,8 +49,9 @@ def title(code: str) -> str:
     return _TITLES.get(code, code.replace("_", " "))
 
 
-def _message_of_plain(plain: Mapping[str, Any] | Diagnostic) -> str:
-    return message(plain if isinstance(plain, Diagnostic) else Diagnostic.from_dict(plain))
+def _fact(fact: Any) -> str:
+    """Return the text of a fact, which is plain data among the values of another."""
+    return fact_text(fact["code"], fact["values"]) if isinstance(fact, Mapping) else str(fact)
 
 
 def _warmup(values: Values) -> str:
@@ -86,7 +85,7 @@ def _layer(layer: Values) -> str:
     call = f", call {layer['ordinal'] + 1}" if layer["ordinal"] else ""
     name = f"{layer['path']} ({layer['type']}{call})"
     if layer["local_error"] is None:
-        return name if layer["reason"] is None else f"{name}: {_message_of_plain(layer['reason'])}"
+        return name if layer["reason"] is None else f"{name}: {_fact(layer['reason'])}"
     allowed = "" if layer["allowed"] is None else f" of {layer['allowed']:.2g} allowed"
     return f"{name}: local error {layer['local_error']:.2g}{allowed}"
 
@@ -427,9 +426,9 @@ MESSAGES = Messages(
         "origin": _origin,
         "layer": _layer,
         "shapes": _shapes,
-        "fact": _message_of_plain,
+        "fact": _fact,
         "status": lambda status: reason_text(SourceStatus.from_plain(status)),
-        "facts": lambda facts: "; ".join(map(_message_of_plain, facts)),
+        "facts": lambda facts: "; ".join(map(_fact, facts)),
     },
 )
 

@@ -16,7 +16,7 @@ from gpuprof.bench.benchmark_run import now, result_texts
 from gpuprof.bench.config import DEVICES, DTYPES, JobSettings, Settings, SystemSpec
 from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.results.files import FORMATS, ResultFiles
-from gpuprof.bench.results.result import BatchResult, SessionResult
+from gpuprof.bench.results.session import BatchResult, SessionResult
 from gpuprof.bench.results.text import notes_of, results_table, title_of
 from gpuprof.bench.validation import check_spec
 from gpuprof.bench.workers.launcher import refuse_in_worker

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from gpuprof.bench.benchmark_run import Benchmark, Request
     from gpuprof.bench.results.files import ResultFiles
-    from gpuprof.bench.results.result import Finding
+    from gpuprof.bench.results.session import Finding
     from gpuprof.bench.workers.schedule import RunEvent
 
 UNTIL_OUT_OF_MEMORY = tuple(1 << power for power in range(11))

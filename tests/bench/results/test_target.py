@@ -12,7 +12,7 @@ from gpuprof.bench import benchmark_run
 from gpuprof.bench.benchmark_run import Benchmark, Request
 from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.measure.scaling import ProbeOutcome, largest_batch, saturation_point
-from gpuprof.bench.results.result import Finding, SessionResult
+from gpuprof.bench.results.session import Finding, SessionResult
 from gpuprof.bench.results.target import parse_target
 from gpuprof.bench.results.text import finding_notes, notes_of
 from gpuprof.errors import BenchmarkError

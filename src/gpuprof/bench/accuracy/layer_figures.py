@@ -10,7 +10,6 @@ from typing import Any
 from gpuprof.bench.accuracy.numerics import NotFinite
 from gpuprof.bench.accuracy.outputs_report import WIDTH, figure
 from gpuprof.bench.facts import Diagnostic, warning
-from gpuprof.bench.messages import message
 from gpuprof.bench.serialization import to_finite
 from gpuprof.bench.verdicts import LayerVerdict
 from gpuprof.text.table import Column, text_table, wrapped
@@ -122,13 +121,13 @@ def layers_report(comparison: LayersComparison) -> str:
         f"{len(comparison.layers):,} calls of layers compared, {leaves:,} of layers that hold no other",
         "",
     ]
-    lines += [wrapped(f"! {message(each)}") for each in comparison.findings] or [_nothing_found(comparison)]
+    lines += [wrapped(f"! {each}") for each in comparison.findings] or [_nothing_found(comparison)]
     shown = _shown(comparison)
     lines += ["", _table(shown) if shown else "every layer returns the very same values", ""]
     lines.append(
         "local: on the baseline's inputs of the layer; accumulated: in the optimized model's own run"
     )
-    lines += map(wrapped, (*_left_out(comparison), *map(message, comparison.notes)))
+    lines += map(wrapped, (*_left_out(comparison), *map(str, comparison.notes)))
     return "\n".join(lines)
 
 
@@ -202,4 +201,4 @@ def _left_out(comparison: LayersComparison) -> Iterator[str]:
             yield f"{title}: {', '.join(paths[:_MOST_NAMES])}{more}"
     for each in comparison.layers:
         if each.verdict == LayerVerdict.UNKNOWN and each.reason is not None:
-            yield f"{each.path}: {message(each.reason)}"
+            yield f"{each.path}: {each.reason}"

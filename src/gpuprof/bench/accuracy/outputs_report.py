@@ -11,7 +11,6 @@ from gpuprof.bench.accuracy.classes import ClassFigures, Classification
 from gpuprof.bench.accuracy.numerics import Numerics
 from gpuprof.bench.accuracy.tolerance import Tolerance
 from gpuprof.bench.facts import Diagnostic, warning
-from gpuprof.bench.messages import message
 from gpuprof.bench.serialization import to_finite
 from gpuprof.bench.verdicts import ToleranceVerdict
 from gpuprof.text.table import Column, text_table, wrapped
@@ -64,7 +63,7 @@ def _report(comparison: OutputComparison) -> str:
     """Return all of it, at most 100 columns wide where names allow it."""
     batches = counted(comparison.batches, "batch", "batches")
     lines = [f"{counted(comparison.samples, 'sample')} in {batches}", ""]
-    lines += [wrapped(f"! {message(each)}") for each in comparison.findings] or [
+    lines += [wrapped(f"! {each}") for each in comparison.findings] or [
         "no difference found that is worth a warning"
     ]
     lines += ["", numerics_table(comparison.numerics)]
@@ -78,7 +77,7 @@ def _report(comparison: OutputComparison) -> str:
         lines += ["", "tolerance: not judged without a reference of higher precision (reference=True)"]
     if comparison.classification is not None:
         lines += ["", *_classification_lines(comparison.classification)]
-    lines += [wrapped(message(each)) for each in comparison.notes]
+    lines += [wrapped(str(each)) for each in comparison.notes]
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from gpuprof.bench.compare.plan import ComparisonPlan, Variant
 from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.measure.host import describe_environment
-from gpuprof.bench.results.result import SessionResult
+from gpuprof.bench.results.session import SessionResult
 from gpuprof.bench.serialization import decode, encode
 from gpuprof.bench.workers.schedule import ProcessRun, Schedule, Watcher, ignore
 from gpuprof.bench.workers.session import Session

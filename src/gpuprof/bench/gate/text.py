@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from gpuprof.bench.gate.gate import MOST_RUNS, ChangePoint, Gate, GateRow
-from gpuprof.bench.messages import message
 from gpuprof.bench.number_text import interval_text, time_text
 from gpuprof.bench.results.stored import Configuration
 from gpuprof.bench.verdicts import GateOutcome, SpeedVerdict
@@ -32,12 +31,12 @@ def gate_text(gate: Gate) -> str:
     shared, names = name_parts([row.configuration for row in gate.rows])
     table = _names_table(_COLUMNS, names, [_cells(row) for row in gate.rows])
     reasons = dict.fromkeys(
-        wrapped(f"{row.configuration}: {message(row.reason)}") for row in gate.rows if row.reason is not None
+        wrapped(f"{row.configuration}: {row.reason}") for row in gate.rows if row.reason is not None
     )
     lines = [wrapped(f"{gate.outcome}: {_sentence(gate)}"), ""]
     lines += [wrapped(f"all: {shared}"), ""] if shared else []
     lines += [table, "", *_change_lines(gate), *reasons, *_required_runs(gate)]
-    return "\n".join([*lines, *(wrapped(f"note: {message(note)}") for note in gate.notes)]).rstrip()
+    return "\n".join([*lines, *(wrapped(f"note: {note}") for note in gate.notes)]).rstrip()
 
 
 def _sentence(gate: Gate) -> str:

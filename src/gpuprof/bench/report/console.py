@@ -14,7 +14,7 @@ from gpuprof.bench.compare.document import (
     TrafficRatio,
     VariantFigures,
 )
-from gpuprof.bench.messages import message, title
+from gpuprof.bench.messages import title
 from gpuprof.bench.number_text import interval_text, time_text
 from gpuprof.bench.report import summary
 from gpuprof.bench.report.formatting import degraded_class
@@ -33,7 +33,7 @@ def document_text(document: ComparisonDocument) -> str:
     measurements = [(each, batch) for each in document.variants for batch in each.batches]
     findings = list(_findings(document))
     steps = [f"- {action}: {reason}" for action, reason in map(summary.advice, document.recommendations)]
-    notes = [f"note: {message(each)}" for each in document.notes]
+    notes = [f"note: {each}" for each in document.notes]
     blocks = (
         wrapped(summary.headline(document)),
         _table(_columns(document), measurements) if measurements else "",
@@ -105,7 +105,7 @@ def _findings(document: ComparisonDocument) -> Iterator[str]:
             continue
         classes = map(degraded_class, variant.accuracy.degraded_classes)
         found = [
-            *map(message, variant.accuracy.findings),
+            *map(str, variant.accuracy.findings),
             *(f"lower accuracy of class {each}" for each in classes),
         ]
         yield from (f"- {variant.name}: {each}" for each in found[:_SHOWN_FINDINGS])
@@ -150,13 +150,13 @@ def traffic_text(traffic: TrafficFigures) -> str:
     first, second = traffic.variants
     split = " to ".join(f"{100 * fraction:.4g}" for fraction in traffic.split)
     count = sum(each.requests for each in traffic.arms)
-    reasons = "; ".join(map(message, traffic.advice.because))
+    reasons = "; ".join(map(str, traffic.advice.because))
     runs = f"{count:,} requests in {traffic.launches} process runs"
-    advice = [f"advice: {message(traffic.advice.text)}", f"because {reasons}"]
+    advice = [f"advice: {traffic.advice.text}", f"because {reasons}"]
     blocks = (
         wrapped(f"traffic {split} between {first} and {second}: {runs}"),
         _table(_ARMS, traffic.arms),
         _table(_RATIOS, traffic.figures),
-        _lines([*advice, *(f"note: {message(note)}" for note in traffic.notes)]),
+        _lines([*advice, *(f"note: {note}" for note in traffic.notes)]),
     )
     return "\n\n".join(blocks)

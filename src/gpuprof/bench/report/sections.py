@@ -13,7 +13,6 @@ from gpuprof.bench.compare.document import (
     TrafficFigures,
     VariantFigures,
 )
-from gpuprof.bench.messages import message
 from gpuprof.bench.report import formatting, summary
 from gpuprof.bench.report.plot_parts import Figure
 from gpuprof.bench.report.plots import Plots
@@ -216,7 +215,7 @@ def _quality_lines(document: ComparisonDocument) -> Iterator[str]:
                 yield f"{variant.name}: {formatting.UNAVAILABLE} ({summary.why_no_accuracy(variant)})"
             continue
         name = f"{variant.name} (failed)" if is_failed else variant.name
-        yield from (f"{name}: {message(each)}" for each in accuracy.findings)
+        yield from (f"{name}: {each}" for each in accuracy.findings)
         if accuracy.degraded_classes:
             classes = "; ".join(map(formatting.degraded_class, accuracy.degraded_classes))
             yield f"{name}: classes with lower accuracy: {classes}"
@@ -285,8 +284,8 @@ def _cards(document: ComparisonDocument, table: Table) -> Iterator[Card]:
 
 
 def _traffic_section(traffic: TrafficFigures) -> Section:
-    reasons = "; ".join(map(message, traffic.advice.because))
-    lead = _capital(message(traffic.advice.text)) + (f". Why: {reasons}" if reasons else "")
+    reasons = "; ".join(map(str, traffic.advice.because))
+    lead = _capital(str(traffic.advice.text)) + (f". Why: {reasons}" if reasons else "")
     failed = (
         f"{arm.variant}: the first failed request: {arm.first_failure}"
         for arm in traffic.arms
@@ -297,7 +296,7 @@ def _traffic_section(traffic: TrafficFigures) -> Section:
         "Traffic (A/B)",
         lead,
         tables=tuple(each for each in traffic_tables(traffic) if each is not None),
-        lines=(*map(message, traffic.notes), *failed),
+        lines=(*map(str, traffic.notes), *failed),
     )
 
 
@@ -308,7 +307,7 @@ def _method_section(document: ComparisonDocument, tables: ReportTables) -> Secti
         "method",
         "Method and validity",
         tables=tuple(each for each in found if each is not None),
-        lines=(*_unavailable(document), *map(message, document.notes), *grouped),
+        lines=(*_unavailable(document), *map(str, document.notes), *grouped),
         folded="Notes and warnings",
         single_lines=single if len(single) > len(grouped) else (),
         single_title=f"All {len(single):,} warnings, each with its evidence",
@@ -339,6 +338,6 @@ def _unavailable(document: ComparisonDocument) -> Iterator[str]:
         if each.accuracy is None:
             yield f"accuracy of {each.name}: {formatting.UNAVAILABLE} ({summary.why_no_accuracy(each)})"
         if each.run_unavailable is not None:
-            yield f"run of {each.name}: {formatting.UNAVAILABLE} ({message(each.run_unavailable)})"
+            yield f"run of {each.name}: {formatting.UNAVAILABLE} ({each.run_unavailable})"
     if all(not each.layers for each in document.measured):
         yield f"layers and their bottlenecks: {formatting.UNAVAILABLE} (no run was recorded)"

@@ -10,25 +10,25 @@ from typing import Any
 from gpuprof.bench.compare.advice import quality_of, relative_speed
 from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument, Recommendation, VariantFigures
 from gpuprof.bench.facts import Diagnostic, note
-from gpuprof.bench.messages import message, title
+from gpuprof.bench.messages import title
 from gpuprof.bench.report import formatting
 from gpuprof.bench.verdicts import VariantStatus
 
 
 def headline(document: ComparisonDocument) -> str:
     """Return the result in one sentence."""
-    text = message(document.summary.headline)
+    text = str(document.summary.headline)
     return text if text.endswith(".") else f"{text}."
 
 
 def reason(fact: Diagnostic | None) -> str:
     """Return why something failed."""
-    return "no reason was given" if fact is None else message(fact)
+    return "no reason was given" if fact is None else str(fact)
 
 
 def why_no_accuracy(variant: VariantFigures) -> str:
     """Return why the outputs of a variant were not compared."""
-    return message(variant.accuracy_unavailable or note("no_dataset"))
+    return str(variant.accuracy_unavailable or note("no_dataset"))
 
 
 def variant_lines(document: ComparisonDocument) -> tuple[str, ...]:
@@ -48,14 +48,14 @@ def _line(variant: VariantFigures, baseline: VariantFigures | None) -> str:
         return f"the baseline, {variant.technique}{partly}"
     if variant.speedup is None or variant.verdict is None or baseline is None:
         return f"nothing in common with the baseline was measured{partly}"
-    speed, quality = message(relative_speed(variant, baseline)), message(quality_of(variant).reason)
+    speed, quality = str(relative_speed(variant, baseline)), str(quality_of(variant).reason)
     return f"{formatting.verdict(variant.verdict)}, {speed}; {quality}{partly}"
 
 
 def advice(recommendation: Recommendation) -> tuple[str, str]:
     """Return what to do and why; the reason may be empty."""
     why = recommendation.reason
-    return message(recommendation.action), "" if why is None else message(why)
+    return str(recommendation.action), "" if why is None else str(why)
 
 
 # --- warnings ------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class LocatedWarning:
         return 0.0 if read is None else read(self.warning.values)
 
     def __str__(self) -> str:
-        return f"{self.variant.name}, batch size {self.batch.batch_size}: {message(self.warning)}"
+        return f"{self.variant.name}, batch size {self.batch.batch_size}: {self.warning}"
 
 
 def located_warnings(document: ComparisonDocument) -> dict[str, list[LocatedWarning]]:
@@ -118,6 +118,6 @@ def warning_groups(document: ComparisonDocument) -> Iterator[str]:
         if len(group) == 1:
             yield f"{begin}: {group[0]}"
         elif all(each.warning == group[0].warning for each in group):
-            yield f"{begin}: {message(group[0].warning)}"
+            yield f"{begin}: {group[0].warning}"
         else:
             yield f"{begin}, worst: {max(group, key=lambda each: each.weight)}"

@@ -11,7 +11,6 @@ from typing import Any
 
 from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument, VariantFigures, plain_document
 from gpuprof.bench.facts import Diagnostic
-from gpuprof.bench.messages import message
 from gpuprof.bench.report.pdf import find_chromium, print_pdf
 from gpuprof.bench.report.plots import LAYER_BOUNDS, bound_of
 from gpuprof.bench.report.sections import Content, Section, content_of
@@ -113,10 +112,8 @@ class _CsvRow:
         value: Any = self
         for name in path.split("."):
             value = None if value is None else getattr(value, name)
-        if isinstance(value, Diagnostic):
-            value = message(value)
         # As on the page: no character that hides or turns text, none that ends a file early.
-        return readable(str(value)) if isinstance(value, str) else value
+        return readable(str(value)) if isinstance(value, (str, Diagnostic)) else value
 
 
 def _of(owner: str, *names: str) -> dict[str, str]:

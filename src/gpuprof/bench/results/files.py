@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.models.data import shape_text
-from gpuprof.bench.results.result import BatchResult, Result
+from gpuprof.bench.results.result import Result
+from gpuprof.bench.results.session import BatchResult
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.errors import BenchmarkError, UnavailableError
 from gpuprof.stats.quantiles import samples_needed

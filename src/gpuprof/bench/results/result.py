@@ -1,37 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured: process runs, the figures of one configuration, and of one system all batch sizes."""
+"""The result of one configuration: its process runs, their figures, and its table."""
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from gpuprof.bench.config import JobSettings, Settings, SystemSpec
+from gpuprof.bench.config import Settings
 from gpuprof.bench.facts import Diagnostic
-from gpuprof.bench.failures import Failure, FailureCode, failure_of
-from gpuprof.bench.frameworks.protocol import SystemDescription
+from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.measure.diagnostics import warnings_of
 from gpuprof.bench.measure.measurement import Measurement
-from gpuprof.bench.measure.scaling import LargestBatch, saturation_point
+from gpuprof.bench.messages import stop_text, title
 from gpuprof.bench.serialization import from_plain, to_plain
-from gpuprof.bench.verdicts import TargetVerdict
-from gpuprof.errors import BenchmarkError, GpuprofError
+from gpuprof.errors import BenchmarkError
 from gpuprof.record.facts import Severity
-from gpuprof.stats.quantiles import Estimate, PooledSamples, SummaryFigures, quantile_of, summarize
-from gpuprof.text.units import format_duration
+from gpuprof.stats.quantiles import (
+    Estimate,
+    PooledSamples,
+    SummaryFigures,
+    quantile_of,
+    samples_needed,
+    summarize,
+)
+from gpuprof.text.sanitize import escape_text
+from gpuprof.text.table import Column, text_table, wrapped
+from gpuprof.text.units import counted, format_duration
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-TABLE_QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
-
-
+_QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 FORMAT = 1
 Interval = tuple[float | None, float, float | None]
 
@@ -176,7 +180,7 @@ class Result:
             "more_warnings": [each.to_dict() for each in self.more_warnings],
             "figures": {
                 "summary_s": None if summary is None else asdict(summary),
-                "quantiles_s": {str(q): self.quantile(q, interval=True) for q in TABLE_QUANTILES},
+                "quantiles_s": {str(q): self.quantile(q, interval=True) for q in _QUANTILES},
                 "calls_per_s": self.calls_per_s,
                 "items_per_s": self.items_per_s,
                 "warnings": [each.to_dict() for each in self.warnings],
@@ -193,9 +197,7 @@ class Result:
         return replace(found, more_warnings=tuple(map(Diagnostic.from_dict, more)))
 
     def __str__(self) -> str:
-        from gpuprof.bench.results.text import result_table
-
-        return result_table(self)
+        return _table(self)
 
 
 def _with_typed_failures(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,156 +218,79 @@ def _with_typed_failures(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, "launches": found}
 
 
-@dataclass(slots=True, repr=False)
-class BatchResult:
-    """What was measured of one batch size, in all process runs."""
+# --- text ----------------------------------------------------------------------------------------
 
-    batch_size: int
-    description: SystemDescription
-    settings: JobSettings
-    environment: dict[str, Any]
-    launches: list[ProcessRunResult] = field(default_factory=list)
-    in_process: bool = False
-
-    def __repr__(self) -> str:
-        """Return it on one line: the samples alone fill pages."""
-        result = self.result
-        median = result.quantile(0.5)
-        time = "unavailable" if median is None else format_duration(median * 1e9)
-        counts = f"{len(self.launches)} process runs, {len(result.samples):,} samples"
-        return f"<BatchResult {result.name}: {counts}, median {time}>"
-
-    @property
-    def result(self) -> Result:
-        """The figures, with the samples of each process run."""
-        return Result(
-            name=f"{self.description.model} ({self.description.framework}), batch size {self.batch_size}",
-            description=dataclasses.asdict(self.description),
-            settings=self.settings.measuring,
-            in_process=self.in_process,
-            batch_size=self.batch_size,
-            launches=tuple(self.launches),
-            environment=self.environment,
-        )
-
-    def tokens_per_s(self, samples_per_s: float | None) -> float | None:
-        """Tokens per second of a sequence model, None for others."""
-        tokens = self.description.details.get("tokens_per_sample")
-        return None if tokens is None or samples_per_s is None else samples_per_s * int(tokens)
-
-    def values_of(self, *path: str) -> list[Any]:
-        """Return a value of `extra` of those process runs that have it."""
-        found: list[Any] = [launch.extra for launch in self.launches]
-        for name in path:
-            found = [each.get(name) for each in found if each is not None]
-        return [each for each in found if each is not None]
-
-    def largest(self, *path: str) -> Any:
-        """Return the largest value over the process runs; None where none of them has it."""
-        return max(self.values_of(*path), default=None)
-
-    def middle(self, *path: str) -> float | None:
-        """Return the median over the process runs of one value of each; None where none has it."""
-        return _median(self.values_of(*path))
-
-    @property
-    def host_peak(self) -> tuple[int | None, bool]:
-        """The host's peak, and whether a larger batch came before it in the same process.
-
-        That one may hold on to memory, so process runs in which none came before go first.
-        """
-        read = [
-            (host, bool(launch.extra.get("after_larger")))
-            for launch in self.launches
-            if (host := (launch.extra.get("memory") or {}).get("host_resident_bytes")) is not None
-        ]
-        clean = [host for host, is_after_larger in read if not is_after_larger]
-        return (max(clean), False) if clean else (min((host for host, _ in read), default=None), True)
-
-    @property
-    def enqueue_s(self) -> float | None:
-        """The median time until a call had returned; None where that is all of it."""
-        return _median(each.enqueue_s for each in self.result.measurements)
-
-    @property
-    def device_s(self) -> float | None:
-        """The median time that the device itself worked for a call; None where it is unknown."""
-        return _median(statistics.median(each) for each in self.values_of("device_time_s") if each)
+_COLUMNS = (Column("", right=False), Column("time"), Column("95% interval"), Column("width"))
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    told = [value for value in values if value is not None]
-    return statistics.median(told) if told else None
+def _table(result: Result) -> str:
+    """Return the figures, their method, and their warnings."""
+    warnings = (f"! {title(each.code)}: {each}" for each in result.warnings)
+    lines = [escape_text(result.name), "", text_table(_COLUMNS, [*_quantile_rows(result)]), ""]
+    lines += map(wrapped, (*_figure_lines(result), *_origin_lines(result), *warnings))
+    return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Startup:
-    """Seconds from the start of a process to its first inference; the parts add up to `total_s`.
-
-    `interpreter_s` until Python runs our code, `import_s` the framework, `load_s` the model onto the device,
-    `compile_s` making the inputs and compiling for them, `first_run_s` the first call.
-    """
-
-    interpreter_s: float
-    import_s: float
-    load_s: float
-    compile_s: float
-    first_run_s: float
-
-    @property
-    def total_s(self) -> float:
-        """From the start to the first inference."""
-        return float(sum(asdict(self).values()))
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the parts and the total."""
-        return {**asdict(self), "total_s": self.total_s}
+def _quantile_rows(result: Result) -> Iterator[tuple[str, str, str, str]]:
+    for quantile in _QUANTILES:
+        name = f"p{quantile * 100:.6g}"
+        found = result.estimate(quantile)
+        if found is None:
+            needed = f"needs {samples_needed(quantile):,}"
+            yield name, f"too few samples (n={result.count:,})", needed, "-"
+            continue
+        width = found.relative_width
+        ends = f"{_seconds(found.low)} to {_seconds(found.high)}"
+        yield name, _seconds(found.value), ends, _width(width)
 
 
-@dataclass(slots=True)
-class SessionResult:
-    """The batch sizes that were measured, the start-up of each process run, and what ended the session."""
-
-    spec: SystemSpec
-    settings: JobSettings
-    batches: list[BatchResult] = field(default_factory=list)
-    startups: list[Startup] = field(default_factory=list)
-    failure: GpuprofError | None = None
-    profile: str | None = None
-
-    def batch(self, batch_size: int) -> BatchResult | None:
-        """Return what was measured of a batch size."""
-        return next((each for each in self.batches if each.batch_size == batch_size), None)
-
-    @property
-    def throughputs(self) -> dict[int, float]:
-        """Samples per second by batch size."""
-        rates = {batch.batch_size: batch.result.items_per_s for batch in self.batches}
-        return {size: rate for size, rate in rates.items() if rate is not None}
+def _figure_lines(result: Result) -> Iterator[str]:
+    figures = result.summary
+    if figures is None:
+        yield "no samples"
+        return
+    parts = {"mean": figures.mean, "std": figures.std, "min": figures.minimum, "max": figures.maximum}
+    times = "  ".join(f"{name} {_seconds(value)}" for name, value in parts.items())
+    yield f"{times}  relative IQR {figures.relative_iqr:.1%}"
+    rate = f"{result.calls_per_s:,.4g} calls/s, one after the other"
+    yield rate if result.items_per_s is None else f"{rate}, {result.items_per_s:,.4g} items/s"
 
 
-@dataclass(slots=True)
-class Finding:
-    """What a benchmark found besides the figures of each batch size."""
+def _origin_lines(result: Result) -> Iterator[str]:
+    settings, measured = result.settings, result.measurements
+    calls = sum(each.calls for each in measured)
+    runs = counted(len(result.launches), "process run")
+    kinds = f"{settings.mode} mode, {settings.caches} caches"
+    yield f"{len(result.samples):,} samples of {calls:,} calls in {runs}, {kinds}"
+    if measured and measured[0].calls_per_sample > 1:
+        yield f"each sample is the mean of {measured[0].calls_per_sample:,} calls: quantiles are of those"
+    for launch in result.launches[:1]:
+        each = launch.measurement
+        if each is not None:
+            yield f"warm-up: {each.warmup}"
+            yield f"stopped: {stop_text(each)}"
+            first = None if each.warmup is None else each.warmup.first_call_s
+            parts = {
+                "load": launch.extra.get("load_s"),
+                "prepare": launch.extra.get("prepare_s"),
+                "first call": first,
+            }
+            yield "  ".join(f"{name} {_seconds(value)}" for name, value in parts.items() if value is not None)
+            empty = f"a call that does nothing reads {_seconds(each.timer_ns / 1e9)}"
+            yield "; ".join([empty, *_settings_notes(each.settings)])
 
-    session: SessionResult
-    verdicts: dict[int, TargetVerdict] = field(default_factory=dict)
-    largest: LargestBatch | None = None
-    startup: dict[str, Startup | None] = field(default_factory=dict)
-    memory_ended: str | None = None
 
-    def more(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        session = self.session
-        return {
-            "asked": {"spec": to_plain(session.spec), "settings": to_plain(session.settings)},
-            "error": None if session.failure is None else to_plain(failure_of(session.failure)),
-            "startups": [each.to_dict() for each in session.startups],
-            "startup": {
-                name: None if each is None else each.to_dict() for name, each in self.startup.items()
-            },
-            "scaling": {"knee": saturation_point(session.throughputs), "memory_ended": self.memory_ended},
-            "verdicts": self.verdicts,
-            "largest_batch": to_plain(self.largest),
-            "profile": session.profile,
-        }
+def _settings_notes(settings: Settings) -> Iterator[str]:
+    yield f"Python's garbage collector: {'on' if settings.collect_garbage else 'off'} inside the timed part"
+    if settings.caches == "cold":
+        yield "cold: caches flushed before each call, outside the timed part"
+
+
+def _width(width: float | None) -> str:
+    if width is None:
+        return "-"
+    return f"{width:.2%}" if width < 1 else f"{width:.1f}x"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "?" if seconds is None else format_duration(seconds * 1e9)

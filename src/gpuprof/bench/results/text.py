@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING
 
 from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.measure.scaling import SATURATED, LargestBatch, saturation_point
-from gpuprof.bench.messages import message, stop_text, title
+from gpuprof.bench.messages import title
 from gpuprof.bench.models.data import shape_text
-from gpuprof.bench.results.result import TABLE_QUANTILES
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.stats.quantiles import samples_needed
-from gpuprof.text.sanitize import escape_text
-from gpuprof.text.table import Column, text_table, wrapped
+from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import duration_parts, format_bytes, format_duration, format_quantity
 
 if TYPE_CHECKING:
-    from gpuprof.bench.config import Settings
     from gpuprof.bench.results.files import Stamp
-    from gpuprof.bench.results.result import BatchResult, Finding, Result, SessionResult, Startup
+    from gpuprof.bench.results.session import BatchResult, Finding, SessionResult, Startup
     from gpuprof.stats.quantiles import Estimate
 
 
@@ -99,7 +96,7 @@ def _warning_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
     kinds: dict[str, list[tuple[int, str]]] = {}
     for batch in batches:
         for each in batch.result.warnings:
-            kinds.setdefault(each.code, []).append((batch.batch_size, message(each)))
+            kinds.setdefault(each.code, []).append((batch.batch_size, str(each)))
     for name, found in kinds.items():
         size, line = found[0]
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -157,7 +154,7 @@ def energy_notes(batches: Sequence[BatchResult]) -> list[str]:
             notes.append(f"{joules:.3g} J a sample at batch size {batch.batch_size}, idle taken off")
         else:
             why = Diagnostic.from_dict(told[0]["unavailable"]) if told else note("energy_without_counter")
-            notes.append(f"{UNAVAILABLE} ({message(why)})")
+            notes.append(f"{UNAVAILABLE} ({why})")
     return list(dict.fromkeys(notes))
 
 
@@ -215,82 +212,3 @@ def to_markdown(session: SessionResult, stamp: Stamp, more: Sequence[str] = ()) 
 def escaped_markdown(text: str) -> str:
     """Return text on one line that Markdown shows as it is."""
     return "".join(f"\\{each}" if each in "\\`*_{}[]<>#|" else each for each in " ".join(text.split()))
-
-
-_COLUMNS = (Column("", right=False), Column("time"), Column("95% interval"), Column("width"))
-
-
-def result_table(result: Result) -> str:
-    """Return the figures, their method, and their warnings."""
-    warnings = (f"! {title(each.code)}: {message(each)}" for each in result.warnings)
-    lines = [escape_text(result.name), "", text_table(_COLUMNS, [*_quantile_rows(result)]), ""]
-    lines += map(wrapped, (*_figure_lines(result), *_origin_lines(result), *warnings))
-    return "\n".join(lines)
-
-
-def _quantile_rows(result: Result) -> Iterator[tuple[str, str, str, str]]:
-    for quantile in TABLE_QUANTILES:
-        name = f"p{quantile * 100:.6g}"
-        found = result.estimate(quantile)
-        if found is None:
-            needed = f"needs {samples_needed(quantile):,}"
-            yield name, f"too few samples (n={result.count:,})", needed, "-"
-            continue
-        width = found.relative_width
-        ends = f"{_seconds(found.low)} to {_seconds(found.high)}"
-        yield name, _seconds(found.value), ends, _width(width)
-
-
-def _figure_lines(result: Result) -> Iterator[str]:
-    figures = result.summary
-    if figures is None:
-        yield "no samples"
-        return
-    parts = {"mean": figures.mean, "std": figures.std, "min": figures.minimum, "max": figures.maximum}
-    times = "  ".join(f"{name} {_seconds(value)}" for name, value in parts.items())
-    yield f"{times}  relative IQR {figures.relative_iqr:.1%}"
-    rate = f"{result.calls_per_s:,.4g} calls/s, one after the other"
-    yield rate if result.items_per_s is None else f"{rate}, {result.items_per_s:,.4g} items/s"
-
-
-def _origin_lines(result: Result) -> Iterator[str]:
-    settings, measured = result.settings, result.measurements
-    calls = sum(each.calls for each in measured)
-    kinds = f"{settings.mode} mode, {settings.caches} caches"
-    yield f"{len(result.samples):,} samples of {calls:,} calls in {_launches(len(result.launches))}, {kinds}"
-    if measured and measured[0].calls_per_sample > 1:
-        yield f"each sample is the mean of {measured[0].calls_per_sample:,} calls: quantiles are of those"
-    for launch in result.launches[:1]:
-        each = launch.measurement
-        if each is not None:
-            yield f"warm-up: {each.warmup}"
-            yield f"stopped: {stop_text(each)}"
-            first = None if each.warmup is None else each.warmup.first_call_s
-            parts = {
-                "load": launch.extra.get("load_s"),
-                "prepare": launch.extra.get("prepare_s"),
-                "first call": first,
-            }
-            yield "  ".join(f"{name} {_seconds(value)}" for name, value in parts.items() if value is not None)
-            empty = f"a call that does nothing reads {_seconds(each.timer_ns / 1e9)}"
-            yield "; ".join([empty, *_settings_notes(each.settings)])
-
-
-def _settings_notes(settings: Settings) -> Iterator[str]:
-    yield f"Python's garbage collector: {'on' if settings.collect_garbage else 'off'} inside the timed part"
-    if settings.caches == "cold":
-        yield "cold: caches flushed before each call, outside the timed part"
-
-
-def _launches(count: int) -> str:
-    return "1 process run" if count == 1 else f"{count:,} process runs"
-
-
-def _width(width: float | None) -> str:
-    if width is None:
-        return "-"
-    return f"{width:.2%}" if width < 1 else f"{width:.1f}x"
-
-
-def _seconds(seconds: float | None) -> str:
-    return "?" if seconds is None else format_duration(seconds * 1e9)

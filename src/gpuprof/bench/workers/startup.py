@@ -19,7 +19,7 @@ from pathlib import Path
 from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.frameworks import FRAMEWORKS, framework_name, system_class
 from gpuprof.bench.models.sources import parse_model
-from gpuprof.bench.results.result import Startup
+from gpuprof.bench.results.session import Startup
 from gpuprof.bench.workers.events import Event, State
 from gpuprof.bench.workers.job import MeasureJob
 from gpuprof.bench.workers.launcher import run_process
