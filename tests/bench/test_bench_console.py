@@ -124,7 +124,7 @@ def test_progress_goes_to_standard_error_and_only_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("gpuprof.cli.measuring.FIRST_S", 0.0)
-    request = Request(SystemSpec("m"), JobSettings(), launches=3)
+    request = Request(SystemSpec("m"), JobSettings(), runs=3)
     with command._progress(request) as (watch, probed):
         watch(RunEvent("m", 2, 1, 3, Event(State.MEASURING, batch_size=8, calls=1_200)))
         probed(16, "ok")

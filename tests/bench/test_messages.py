@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparisons import comparison_of, launches
+from comparisons import comparison_of, runs
 
 import gpuprof.bench
 from gpuprof.bench.compare.document import ComparisonDocument, document_from, plain_document
@@ -74,8 +74,8 @@ def decided(document: ComparisonDocument) -> Any:
 
 def test_reworded_messages_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {
-        "old": {1: launches(10.0, 1), 8: launches(40.0, 2)},
-        "new": {1: launches(6.0, 3), 8: launches(24.0, 4)},
+        "old": {1: runs(10.0, 1), 8: runs(40.0, 2)},
+        "new": {1: runs(6.0, 3), 8: runs(24.0, 4)},
         "broken": "the factory raised ValueError",
     }
     extra = MoreFigures(accuracy={"new": note("accuracy_not_requested")})

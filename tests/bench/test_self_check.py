@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof doctor --aa`: what it counts, with simulated launches of known variation, and a few real ones."""
+"""`gpuprof doctor --aa`: what it counts, with simulated process runs and a few real ones."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class Played:
     def clock_s(self) -> float:
         return self.now_s
 
-    def run(self, plans: Any, launches: int, *, seed: int, progress: Any, **_limits: Any) -> CallableRuns:
+    def run(self, plans: Any, runs: int, *, seed: int, progress: Any, **_limits: Any) -> CallableRuns:
         done = CallableRuns(plans)
-        for name in run_order(list(plans), launches, seed):
+        for name in run_order(list(plans), runs, seed):
             self.made += 1
             self.now_s += 1.0
             if self.made == self.breaks:
                 done.interrupted = True
                 break
             done.runs.append(self.process_run(done, name))
-            progress(done.runs[-1], len(done.runs), 2 * launches)
+            progress(done.runs[-1], len(done.runs), 2 * runs)
         return done
 
     def process_run(self, done: CallableRuns, name: str) -> ProcessRun:
@@ -69,12 +69,12 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Played]:
     return playing
 
 
-def made(spread: float, comparisons: int, launches: int = 5) -> SelfCheck:
+def made(spread: float, comparisons: int, runs: int = 5) -> SelfCheck:
     generator = np.random.default_rng(61)
     found = []
     for _ in range(comparisons):
-        order = tuple(generator.lognormal(0, spread, 2 * launches).tolist())
-        found.append(SelfComparison(order[:launches], order[launches:], order, True))
+        order = tuple(generator.lognormal(0, spread, 2 * runs).tolist())
+        found.append(SelfComparison(order[:runs], order[runs:], order, True))
     return SelfCheck(tuple(found))
 
 
@@ -88,7 +88,7 @@ def test_false_alarms_are_counted_with_and_without_the_margin() -> None:
     assert at_zero.total == 60
 
 
-def test_the_variation_and_the_smallest_change_are_those_of_the_launches() -> None:
+def test_the_variation_and_the_smallest_change_are_those_of_the_process_runs() -> None:
     check = made(0.02, 60)
     assert check.variation == pytest.approx(0.02, rel=0.1)
     for sight in check.sights:
@@ -102,7 +102,7 @@ def test_the_variation_and_the_smallest_change_are_those_of_the_launches() -> No
         assert sight.false_alarm_share <= 0.03
 
 
-def test_a_change_of_level_between_comparisons_is_no_variation_of_launches() -> None:
+def test_a_change_of_level_between_comparisons_is_no_variation_of_process_runs() -> None:
     check = made(0.01, 10)
     drifting = [
         SelfComparison((), (), tuple(value * 1.1**number for value in each.order), False)
@@ -115,22 +115,22 @@ def test_a_change_of_level_between_comparisons_is_no_variation_of_launches() -> 
 
 
 def test_replays_find_large_changes_always_and_none_without() -> None:
-    replays = Replays.of(made(0.01, 10).launches, 10)
+    replays = Replays.of(made(0.01, 10).medians_s, 10)
     assert replays.slower(1.2, 0.01) == 1.0
     assert replays.slower(1.0, 0.01) + replays.faster(0.01) <= 0.05
     smallest = replays.smallest(0.01)
     assert replays.slower(1 + smallest, 0.01) == pytest.approx(0.8, abs=0.01)
 
 
-def test_a_replay_is_the_comparison_of_its_launches() -> None:
-    launches = made(0.01, 2).launches
+def test_a_replay_is_the_comparison_of_its_process_runs() -> None:
+    runs = made(0.01, 2).medians_s
     order = run_order(["old", "new"], 10, 0)
     sides = {
-        name: [figure for figure, own in zip(launches, order, strict=True) if own == name]
+        name: [figure for figure, own in zip(runs, order, strict=True) if own == name]
         for name in ("old", "new")
     }
     found = compare(sides["old"], sides["new"])
-    replays = Replays.of(launches, 10, count=1)
+    replays = Replays.of(runs, 10, count=1)
     assert found.high == pytest.approx(float(np.exp(replays.difference[0] + replays.half[0])))
 
 
@@ -149,7 +149,7 @@ def test_bursts_show_in_the_count_and_not_in_the_computed_change() -> None:
     assert "in 80% one of 20.0% (runs vary in bursts: use the count)" in " ".join(str(check).split())
 
 
-def test_few_launches_have_a_note_of_what_is_missing() -> None:
+def test_few_process_runs_have_a_note_of_what_is_missing() -> None:
     text = " ".join(str(made(0.01, 1)).split())
     assert "counting it needs 20 process runs" in text
     assert "20 runs a side show" in text
@@ -158,10 +158,10 @@ def test_few_launches_have_a_note_of_what_is_missing() -> None:
     assert nothing.to_dict()["called_different"] is None
 
 
-def test_smallest_change_turns_launches_needed_round() -> None:
-    for launches in (5, 10, 20):
-        change = smallest_change(0.015, launches, margin=0.01)
-        assert launches_needed(0.015, change + 1e-9, margin=0.01) == launches
+def test_smallest_change_turns_process_runs_needed_round() -> None:
+    for runs in (5, 10, 20):
+        change = smallest_change(0.015, runs, margin=0.01)
+        assert launches_needed(0.015, change + 1e-9, margin=0.01) == runs
     with pytest.raises(ValueError, match="at least 2"):
         smallest_change(0.01, 1)
 
@@ -188,7 +188,7 @@ def test_it_ends_in_time_or_after_so_many_comparisons(play: Callable[..., Played
     assert len(self_check(seconds=55, clock_s=played.clock_s).whole) == 5
     assert played.now_s == 50
     assert len(self_check(seconds=1, clock_s=played.clock_s).whole) == 2
-    assert len(self_check(comparisons=3, launches=2, clock_s=played.clock_s).whole) == 3
+    assert len(self_check(comparisons=3, runs=2, clock_s=played.clock_s).whole) == 3
 
 
 def test_ctrl_c_keeps_and_prints_what_there_is(
@@ -212,7 +212,7 @@ def test_json_has_all_figures(play: Callable[..., Played], capsys: pytest.Captur
     assert sum(map(len, told["launches_s"])) == 40
 
 
-def test_launches_that_all_fail_are_one_line(
+def test_process_runs_that_all_fail_are_one_line(
     play: Callable[..., Played], capsys: pytest.CaptureFixture[str]
 ) -> None:
     play(failing=True)
@@ -238,11 +238,11 @@ def test_options_that_do_not_go_together(arguments: list[str], capsys: pytest.Ca
     assert "--aa" in capsys.readouterr().err
 
 
-def test_real_launches_are_compared() -> None:
+def test_real_process_runs_are_compared() -> None:
     seen: list[tuple[int, int]] = []
-    found = self_check(comparisons=1, launches=2, progress=lambda made, done, _s: seen.append((made, done)))
+    found = self_check(comparisons=1, runs=2, progress=lambda made, done, _s: seen.append((made, done)))
     assert seen == [(1, 0), (2, 0), (3, 0), (4, 0)]
     assert found.failures == ()
     assert [len(each.order) for each in found.whole] == [4]
-    assert all(0.0001 < each < 1 for each in found.launches)
+    assert all(0.0001 < each < 1 for each in found.medians_s)
     assert max(map(len, str(found).splitlines())) <= 100

@@ -21,7 +21,7 @@ from gpuprof.errors import BenchmarkError
 
 MODELS = Path(__file__).parents[1] / "support" / "bench_models.py"
 DOUBLED = f"{MODELS}:doubled"
-# An iterable of samples has the model measured in this process: no launch is needed.
+# An iterable of samples has the model measured in this process: no process run is needed.
 HERE: dict[str, Any] = {
     "warmup_iterations": 1, "measurement_iterations": 20, "input_shape": (3,),
     "data_source": [np.ones(3)] * 4,
@@ -196,7 +196,7 @@ def test_pickled_files_need_trust_in_python_too(tmp_path: Path) -> None:
         gpuprof.bench.run_inference_benchmark("torch-export", **options, trust_pickle=True)
 
 
-def test_a_suite_in_a_launch_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_in_a_process_run_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WORKER_VARIABLE, "1")
     with pytest.raises(BenchmarkError, match="__main__"):
         gpuprof.bench.run_inference_benchmark("python", DOUBLED)

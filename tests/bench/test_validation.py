@@ -33,7 +33,7 @@ def _no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return found(name, package) if name.partition(".")[0] in here else None
 
     found, here = importlib.util.find_spec, ("torch", "gpuprof", "numpy", "scipy", "msgspec")
-    monkeypatch.setattr("gpuprof.bench.workers.launcher._start", start)
+    monkeypatch.setattr("gpuprof.bench.workers.process._start", start)
     monkeypatch.setattr("importlib.util.find_spec", find)
     monkeypatch.setattr(validation, "has_driver", lambda: False)
     monkeypatch.setattr(validation, "_GPU_FILES", ())

@@ -19,7 +19,7 @@ SAMPLES = st.lists(TIMES, min_size=1, max_size=400).map(np.array)
 LONG = st.lists(TIMES, min_size=30, max_size=400).map(np.array)
 MIDDLE = st.floats(0.1, 0.9)
 SHARES = st.floats(0.01, 0.999)
-LAUNCHES = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=12)
+RUNS = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=12)
 
 
 @given(SAMPLES, SHARES, st.randoms(use_true_random=False))
@@ -79,7 +79,7 @@ def test_summaries_and_flags_of_anything(samples) -> None:
 
 
 @settings(max_examples=40)
-@given(LAUNCHES, LAUNCHES)
+@given(RUNS, RUNS)
 def test_a_comparison_and_its_mirror_agree(old, new) -> None:
     there, back = compare(old, new), compare(new, old)
     mirror = {"slower": "faster", "faster": "slower"}
@@ -90,7 +90,7 @@ def test_a_comparison_and_its_mirror_agree(old, new) -> None:
     assert cliffs_delta(np.array(old), np.array(new)) == -cliffs_delta(np.array(new), np.array(old))
 
 
-@given(LAUNCHES, LAUNCHES)
+@given(RUNS, RUNS)
 def test_a_bootstrap_interval_holds_its_value(old, new) -> None:
     low, value, high = bootstrap_ratio(np.array(old), np.array(new), resamples=200)
     assert low is None or low <= value <= high

@@ -82,17 +82,15 @@ def test_intervals_cover_the_true_quantile(quantile: float, count: int) -> None:
     assert covered / repeats >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / repeats)
 
 
-def test_intervals_of_launches_cover_where_launches_differ() -> None:
+def test_intervals_of_process_runs_cover_where_process_runs_differ() -> None:
     generator = np.random.default_rng(21)
     repeats, covered, alone = 300, 0, 0
     for _ in range(repeats):
-        launches = [
-            generator.lognormal(0, 0.02, 200) * math.exp(generator.normal(0, 0.02)) for _ in range(10)
-        ]
-        found = PooledSamples(launches).quantile(0.5)
+        runs = [generator.lognormal(0, 0.02, 200) * math.exp(generator.normal(0, 0.02)) for _ in range(10)]
+        found = PooledSamples(runs).quantile(0.5)
         assert found is not None
         covered += (found.low or 0) <= 1.0 <= (found.high or math.inf)
-        naive = quantile_of(np.concatenate(launches), 0.5)
+        naive = quantile_of(np.concatenate(runs), 0.5)
         assert naive is not None
         alone += (naive.low or 0) <= 1.0 <= (naive.high or math.inf)
     assert covered / repeats >= 0.92
@@ -100,7 +98,7 @@ def test_intervals_of_launches_cover_where_launches_differ() -> None:
     assert alone / repeats < 0.4
 
 
-def test_two_launches_that_differ_bound_next_to_nothing() -> None:
+def test_two_process_runs_that_differ_bound_next_to_nothing() -> None:
     found = PooledSamples([np.full(100, 1.0), np.full(100, 1.2)]).quantile(0.5)
     assert found is not None
     assert found.low is not None
@@ -110,12 +108,12 @@ def test_two_launches_that_differ_bound_next_to_nothing() -> None:
     assert found.value / found.low == pytest.approx(found.high / found.value)
 
 
-def test_launches_too_short_for_a_quantile_of_their_own_still_count_as_launches() -> None:
+def test_process_runs_too_short_for_a_quantile_of_their_own_still_count_as_process_runs() -> None:
     generator = np.random.default_rng(24)
     repeats, covered = 300, 0
     for _ in range(repeats):
-        launches = [generator.exponential(1.0, 40) for _ in range(10)]
-        found = PooledSamples(launches).quantile(0.99)
+        runs = [generator.exponential(1.0, 40) for _ in range(10)]
+        found = PooledSamples(runs).quantile(0.99)
         assert found is not None
         covered += (found.low or 0) <= -math.log(0.01) <= (found.high or math.inf)
     assert covered / repeats >= 0.93
@@ -128,7 +126,7 @@ def test_an_interval_without_meaningful_ends_is_not_reported() -> None:
     assert found.value == pytest.approx(1.5)
 
 
-def test_launches_that_are_alike_have_the_interval_of_their_samples_at_least() -> None:
+def test_process_runs_that_are_alike_have_the_interval_of_their_samples_at_least() -> None:
     samples = np.linspace(1, 2, 400)
     found = PooledSamples([samples[::2], samples[1::2]]).quantile(0.5)
     alone = quantile_of(samples, 0.5)
@@ -139,13 +137,13 @@ def test_launches_that_are_alike_have_the_interval_of_their_samples_at_least() -
     assert (found.high or math.inf) >= (alone.high or 0)
 
 
-def test_a_launch_without_samples_is_no_launch() -> None:
+def test_a_process_run_without_samples_is_no_process_run() -> None:
     samples = np.linspace(1, 2, 100)
     assert PooledSamples([samples, np.zeros(0)]).quantile(0.5) == quantile_of(samples, 0.5)
     assert PooledSamples([]).quantile(0.5) is None
 
 
-def test_a_launch_of_many_samples_weighs_no_more_than_one_of_few() -> None:
+def test_a_process_run_of_many_samples_weighs_no_more_than_one_of_few() -> None:
     long, short = np.linspace(1.0, 1.1, 3_000), np.linspace(3.0, 3.1, 300)
     pooled = PooledSamples([long, short])
     summary = pooled.summary()
@@ -156,15 +154,15 @@ def test_a_launch_of_many_samples_weighs_no_more_than_one_of_few() -> None:
     assert pooled.value(0.75) == pytest.approx(3.05, abs=0.01)
     mean = pooled.mean()
     assert mean is not None
-    assert (mean.low, mean.high) == (None, None)  # of two launches, a factor of 3 apart
+    assert (mean.low, mean.high) == (None, None)  # of two process runs, a factor of 3 apart
     # Twice the harmonic mean of the lengths.
     assert pooled.count == 1_090
 
 
-def test_launches_of_one_length_are_pooled_as_they_are() -> None:
+def test_process_runs_of_one_length_are_pooled_as_they_are() -> None:
     generator = np.random.default_rng(3)
-    launches = [generator.random(40) + 1 for _ in range(3)]
-    pooled, together = PooledSamples(launches), np.concatenate(launches)
+    runs = [generator.random(40) + 1 for _ in range(3)]
+    pooled, together = PooledSamples(runs), np.concatenate(runs)
     assert pooled.count == 120
     for share in (0.01, 0.5, 0.9, 0.99):
         assert pooled.value(share) == pytest.approx(float(np.quantile(together, share)), rel=1e-12)

@@ -24,7 +24,7 @@ from gpuprof.stats.significance import plain_means, welch
 DIFFERENT = ("slower", "faster")
 
 
-def launches(
+def runs(
     generator: np.random.Generator, count: int, median: float = 1.0, variation: float = 0.01
 ) -> list[float]:
     return list(median * generator.lognormal(0, variation, count))
@@ -32,34 +32,34 @@ def launches(
 
 def test_of_100_comparisons_of_the_same_at_most_7_differ() -> None:
     generator = np.random.default_rng(30)
-    pairs = [(launches(generator, 10), launches(generator, 10)) for _ in range(100)]
+    pairs = [(runs(generator, 10), runs(generator, 10)) for _ in range(100)]
     assert sum(compare(*pair, margin=0).verdict in DIFFERENT for pair in pairs) <= 7
     # With a practical margin, as by default, next to none.
     assert sum(compare(*pair).verdict in DIFFERENT for pair in pairs) <= 1
 
 
-def test_the_rate_of_false_alarms_is_the_nominal_one_with_launches_and_far_above_it_with_iterations() -> None:
+def test_process_runs_have_the_nominal_rate_of_false_alarms_and_iterations_far_more() -> None:
     generator = np.random.default_rng(31)
-    repeats, by_launch, by_iteration = 2_000, 0, 0
+    repeats, by_run, by_iteration = 2_000, 0, 0
     for _ in range(repeats):
-        old, new = np.array(launches(generator, 10)), np.array(launches(generator, 10))
+        old, new = np.array(runs(generator, 10)), np.array(runs(generator, 10))
         found = log_ratio(old, new)
         assert found is not None
-        by_launch += found.p_value <= 0.05
-        # The iterations of one launch of each, taken as independent.
+        by_run += found.p_value <= 0.05
+        # The iterations of one process run of each, taken as independent.
         inside = log_ratio(
             old[0] * generator.lognormal(0, 0.01, 300), new[0] * generator.lognormal(0, 0.01, 300)
         )
         assert inside is not None
         by_iteration += inside.p_value <= 0.05
-    assert 0.035 <= by_launch / repeats <= 0.065
+    assert 0.035 <= by_run / repeats <= 0.065
     assert by_iteration / repeats > 0.7
 
 
-def test_two_percent_more_is_found_with_10_launches_each() -> None:
+def test_two_percent_more_is_found_with_10_process_runs_each() -> None:
     generator = np.random.default_rng(32)
     repeats = 100
-    pairs = [(launches(generator, 10), launches(generator, 10, 1.02)) for _ in range(repeats)]
+    pairs = [(runs(generator, 10), runs(generator, 10, 1.02)) for _ in range(repeats)]
     assert sum(compare(*pair, margin=0).verdict == "slower" for pair in pairs) >= 0.93 * repeats
     swapped = [compare(new, old, margin=0).verdict for old, new in pairs[:20]]
     assert swapped.count("faster") >= 18
@@ -67,11 +67,11 @@ def test_two_percent_more_is_found_with_10_launches_each() -> None:
 
 def test_same_needs_both_one_sided_tests() -> None:
     generator = np.random.default_rng(33)
-    alike = compare(launches(generator, 20, variation=0.002), launches(generator, 20, variation=0.002))
+    alike = compare(runs(generator, 20, variation=0.002), runs(generator, 20, variation=0.002))
     assert alike.verdict == "same"
     assert alike.same_p_value is not None
     assert alike.same_p_value <= 0.05
-    noisy = compare(launches(generator, 5, variation=0.05), launches(generator, 5, variation=0.05))
+    noisy = compare(runs(generator, 5, variation=0.05), runs(generator, 5, variation=0.05))
     assert noisy.verdict == "inconclusive"
     # No margin, no sameness: "not significant" is not "equal".
     assert compare([1.0, 1.001, 0.999], [1.0, 1.001, 0.999], margin=0).verdict == "inconclusive"
@@ -81,7 +81,7 @@ def test_at_the_edge_of_the_margin_one_of_twenty_is_called_the_same() -> None:
     generator = np.random.default_rng(34)
     repeats, said = 1_000, 0
     for _ in range(repeats):
-        found = log_ratio(np.array(launches(generator, 10)), np.array(launches(generator, 10, 1.03)))
+        found = log_ratio(np.array(runs(generator, 10)), np.array(runs(generator, 10, 1.03)))
         assert found is not None
         said += found.same_p_value(0.03) <= 0.05
     assert 0.03 <= said / repeats <= 0.07
@@ -106,13 +106,13 @@ def test_many_metrics_at_once_make_no_more_false_alarms() -> None:
     generator = np.random.default_rng(35)
     alarms = 0
     for _ in range(20):
-        metrics = {str(each): (launches(generator, 10), launches(generator, 10)) for each in range(8)}
+        metrics = {str(each): (runs(generator, 10), runs(generator, 10)) for each in range(8)}
         alarms += any(found.verdict in DIFFERENT for found in compare_many(metrics, margin=0).values())
     # Each of 8 metrics alone at 5% would raise one in 34 of 100 rounds.
     assert alarms <= 3
     mixed = compare_many(
         {
-            "slow": (launches(generator, 10), launches(generator, 10, 1.2)),
+            "slow": (runs(generator, 10), runs(generator, 10, 1.2)),
             "like": ([1.0, 1.1, 0.9], [1.0, 1.1, 0.9]),
         }
     )
@@ -123,7 +123,7 @@ def test_many_metrics_at_once_make_no_more_false_alarms() -> None:
 
 def test_the_ratio_and_its_inverse_agree() -> None:
     generator = np.random.default_rng(36)
-    old, new = launches(generator, 8), launches(generator, 12, 1.05)
+    old, new = runs(generator, 8), runs(generator, 12, 1.05)
     there, back = compare(old, new), compare(new, old)
     assert there.ratio == pytest.approx(1 / back.ratio)
     assert there.low == pytest.approx(1 / (back.high or math.nan))
@@ -134,7 +134,7 @@ def test_bootstrap_covers() -> None:
     covered = 0
     for seed in range(300):
         low, _, high = bootstrap_ratio(
-            np.array(launches(generator, 15)), np.array(launches(generator, 15)), seed=seed, resamples=1_000
+            np.array(runs(generator, 15)), np.array(runs(generator, 15)), seed=seed, resamples=1_000
         )
         assert low is not None
         assert high is not None
@@ -153,20 +153,20 @@ def test_effect_sizes() -> None:
 
 
 @pytest.mark.parametrize(("variation", "change", "needed"), [(0.01, 0.02, 6), (0.02, 0.01, 65)])
-def test_launches_that_a_change_needs(variation: float, change: float, needed: int) -> None:
+def test_process_runs_that_a_change_needs(variation: float, change: float, needed: int) -> None:
     assert launches_needed(variation, change) == needed
 
 
-def found_slower(launches: int, repeats: int = 2_000) -> float:
-    """Return how often +2% is found where launches vary by 1%, with the practical margin of 1%."""
+def found_slower(runs: int, repeats: int = 2_000) -> float:
+    """Return how often +2% is found where process runs vary by 1%, with the practical margin of 1%."""
     generator = np.random.default_rng(31)
-    old, new = generator.normal(0, 0.01, (2, repeats, launches))
+    old, new = generator.normal(0, 0.01, (2, repeats, runs))
     found = welch(plain_means(new + math.log(1.02)), plain_means(old))
     half = student_quantile(0.05, found.freedom) * found.error
     return float(np.mean(found.difference - half > math.log(1.01)))
 
 
-def test_the_practical_margin_costs_launches() -> None:
+def test_the_practical_margin_costs_process_runs() -> None:
     needed = launches_needed(0.01, 0.02, margin=0.01)
     assert needed == 18
     assert 0.45 < found_slower(10) < 0.62
@@ -189,7 +189,7 @@ def test_process_runs_without_variation_differ_exactly() -> None:
     assert compare([1.0, 1.0, 1.0], [1.0, 1.0, 1.0]).verdict == "same"
 
 
-def test_two_launches_that_differ_beyond_measure_have_an_interval_all_the_same() -> None:
+def test_two_process_runs_that_differ_beyond_measure_have_an_interval_all_the_same() -> None:
     found = compare([1e-9, 1e9], [1e-9, 1e9])
     assert found.verdict == "inconclusive"
     assert found.high is not None
@@ -210,7 +210,7 @@ def test_the_required_number_of_process_runs_has_the_stated_power() -> None:
     assert needed is not None
     said = 0
     for _ in range(300):
-        found = log_ratio(np.array(launches(generator, needed)), np.array(launches(generator, needed)))
+        found = log_ratio(np.array(runs(generator, needed)), np.array(runs(generator, needed)))
         assert found is not None
         said += found.same_p_value(0.01) <= 0.05
     assert 0.72 <= said / 300 <= 0.88

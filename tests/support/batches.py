@@ -14,11 +14,11 @@ from gpuprof.bench.results.result import ProcessRunResult
 from gpuprof.bench.results.session import BatchResult
 
 
-def batch_of(*launches: list[float], batch_size: int = 4, **extra: Any) -> BatchResult:
+def batch_of(*runs: list[float], batch_size: int = 4, **extra: Any) -> BatchResult:
     """Return a batch size with samples in milliseconds."""
     described = SystemDescription("pytorch", "m|x", "a device", "cpu", "float32", (3, 8, 8), parameters=7)
     found = BatchResult(batch_size, described, JobSettings(), {"revision": "abc"})
-    for number, samples in enumerate(launches, 1):
+    for number, samples in enumerate(runs, 1):
         measured = Measurement(
             settings=Settings(),
             samples_ns=np.array([round(each * 1e6) for each in samples], dtype=np.int64),

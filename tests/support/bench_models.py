@@ -64,7 +64,7 @@ def leaving():
 def forking():
     import os
 
-    if os.fork() == 0:  # a child that outlives the launch, as a data loader's worker may
+    if os.fork() == 0:  # a child that outlives the process run, as a data loader's worker may
         time.sleep(3600)
     return doubled()
 

@@ -18,10 +18,10 @@ from gpuprof.errors import BenchmarkError
 Milliseconds = Sequence[list[float]]
 
 
-def launches(
+def runs(
     level_ms: float, seed: int | Sequence[int], count: int = 10, spread: float = 0.01, samples: int = 40
 ) -> list[list[float]]:
-    """Draw launches that differ by `spread`, each with samples that differ by twice that."""
+    """Draw process runs that differ by `spread`, each with samples that differ by twice that."""
     random = np.random.default_rng(seed)
     return [
         (level_ms * random.normal(1, spread) * random.normal(1, 2 * spread, samples)).tolist()
@@ -47,5 +47,5 @@ def comparison_of(variants: Mapping[str, Mapping[int, Milliseconds] | str], **pl
         else:
             session.batches = [batch_of(*samples, batch_size=size) for size, samples in given.items()]
         result.variants.append(VariantResult(variant, session))
-        result.launches_done += count
+        result.runs_done += count
     return result

@@ -89,7 +89,7 @@ class CallableRuns:
         self._plans = plans
         self.sessions = {name: _session(name, plan) for name, plan in plans.items()}
 
-    def launch(self, run: ProcessRun) -> ProcessRunResult:
+    def result_of(self, run: ProcessRun) -> ProcessRunResult:
         """Return what one process run measured."""
         batches = self.sessions[run.name].result.batches
         found = (each for batch in batches for each in batch.launches if each.position == run.number)
@@ -107,7 +107,7 @@ class CallableRuns:
             name=name,
             description=asdict(batches[0].description) if batches else None,
             settings=plan.settings,
-            launches=tuple(self.launch(each) for each in self.runs if each.name == name),
+            launches=tuple(self.result_of(each) for each in self.runs if each.name == name),
             environment=batches[0].environment if batches else {},
             batch_size=plan.batch_size,
         )

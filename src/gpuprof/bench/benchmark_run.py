@@ -37,7 +37,7 @@ class Request:
 
     spec: SystemSpec
     job: JobSettings
-    launches: int = 1
+    runs: int = 1
     time_limit_s: float = 600.0
     target: LatencyTarget | None = None
     find_largest: bool = False
@@ -73,7 +73,7 @@ class Benchmark:
             return self.finding
         session = self._session(job)
         self.finding.session = session.result
-        session.run(runs=request.launches, time_limit_s=request.time_limit_s)
+        session.run(runs=request.runs, time_limit_s=request.time_limit_s)
         session.result.failure = session.result.failure or self._search_failure
         self._judge()
         return self.finding

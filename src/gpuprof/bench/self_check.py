@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 
-LAUNCHES = 5
+RUNS_PER_SIDE = 5
 SECONDS = 60.0
 SIDES = (10, 20)
 POWER = 0.8
@@ -116,8 +116,8 @@ class SelfCheck:
         return Share(count, total, *exact_share(count, total)) if total else None
 
     @property
-    def launches(self) -> list[float]:
-        """All process runs in the order of their making."""
+    def medians_s(self) -> list[float]:
+        """The median seconds of all process runs in the order of their making."""
         return [each for comparison in self.comparisons for each in comparison.order]
 
     @property
@@ -133,8 +133,8 @@ class SelfCheck:
     @property
     def variation_of_all(self) -> float | None:
         """That of all process runs; larger where the machine changes from comparison to comparison."""
-        launches = self.launches
-        return float(np.log(launches).std(ddof=1)) if len(launches) > 1 else None
+        medians_s = self.medians_s
+        return float(np.log(medians_s).std(ddof=1)) if len(medians_s) > 1 else None
 
     @cached_property
     def sights(self) -> list[Sight]:
@@ -142,7 +142,7 @@ class SelfCheck:
         variation = self.variation
         if variation is None:
             return []
-        return [_sight(self.launches, variation, each, self.margin) for each in SIDES]
+        return [_sight(self.medians_s, variation, each, self.margin) for each in SIDES]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -150,7 +150,7 @@ class SelfCheck:
             {
                 "margin": self.margin,
                 "campaigns": len(self.whole),
-                "launches_per_side": LAUNCHES,
+                "launches_per_side": RUNS_PER_SIDE,
                 "called_different": self.called_different(self.margin),
                 "called_different_without_margin": self.called_different(0.0),
                 "variation_between_launches": self.variation,
@@ -177,7 +177,7 @@ def self_check(
     *,
     seconds: float = SECONDS,
     comparisons: int | None = None,
-    launches: int = LAUNCHES,
+    runs: int = RUNS_PER_SIDE,
     margin: float = MARGIN,
     seed: int = 0,
     progress: Progress | None = None,
@@ -185,7 +185,7 @@ def self_check(
 ) -> SelfCheck:
     """Compare the workload with itself for about so many seconds, or in this many comparisons.
 
-    `progress(launches, comparisons, seconds)` is called after each process run with what is done. Ctrl-C
+    `progress(runs, comparisons, seconds)` is called after each process run with what is done. Ctrl-C
     keeps what there is. Raises BenchmarkError where no process run gave a figure.
     """
     began = clock_s()
@@ -203,10 +203,10 @@ def self_check(
 
     while not interrupted and _has_time(clock_s() - began, len(done), seconds, comparisons):
         plans, now_seed = {"A": plan, "A again": plan}, seed + len(done)
-        made_now = run_callables(plans, launches, seed=now_seed, time_limit_s=_TIME_LIMIT_S, progress=made)
+        made_now = run_callables(plans, runs, seed=now_seed, time_limit_s=_TIME_LIMIT_S, progress=made)
         interrupted = made_now.interrupted
         failures += [str(each.failure) for each in made_now.runs if _has_failed(each)]
-        done.append(_comparison(made_now, launches))
+        done.append(_comparison(made_now, runs))
     if failures and not any(each.order for each in done):
         raise BenchmarkError(f"no process run of the self-check gave a figure: {failures[0]}")
     return SelfCheck(
@@ -224,24 +224,24 @@ def _has_failed(run: ProcessRun) -> bool:
     return run.failure is not None and run.failure.code is not FailureCode.INTERRUPTED
 
 
-def _comparison(done: CallableRuns, launches: int) -> SelfComparison:
+def _comparison(done: CallableRuns, runs: int) -> SelfComparison:
     """Return the process runs that completed; without one of them a comparison is not complete."""
     sides: dict[str, list[float]] = {"A": [], "A again": []}
     order = []
     for run in done.runs:
-        measured = done.launch(run).measurement
+        measured = done.result_of(run).measurement
         if measured is not None and run.failure is None and len(measured.samples_ns):
             order.append(measured.median_s)
             sides[run.name].append(order[-1])
-    whole = all(len(each) == launches for each in sides.values())
+    whole = all(len(each) == runs for each in sides.values())
     return SelfComparison(tuple(sides["A"]), tuple(sides["A again"]), tuple(order), whole)
 
 
-def _sight(launches: Sequence[float], variation: float, side: int, margin: float) -> Sight:
+def _sight(medians_s: Sequence[float], variation: float, side: int, margin: float) -> Sight:
     smallest = smallest_change(variation, side, margin=margin, power=POWER)
-    if len(launches) < 2 * side:
+    if len(medians_s) < 2 * side:
         return Sight(side, smallest)
-    replays = Replays.of(launches, side)
+    replays = Replays.of(medians_s, side)
     return Sight(
         launches_per_side=side,
         smallest_change=smallest,
@@ -262,9 +262,9 @@ class Replays:
     half: Floats
 
     @classmethod
-    def of(cls, launches: Sequence[float], side: int, *, count: int = _REPLAYS) -> Replays:
+    def of(cls, medians_s: Sequence[float], side: int, *, count: int = _REPLAYS) -> Replays:
         """Deal out process runs, so many a side, from evenly spaced places on."""
-        figures = np.log(launches)
+        figures = np.log(medians_s)
         begins = np.linspace(0, len(figures) - 2 * side, count).round().astype(int)
         windows = figures[begins[:, None] + np.arange(2 * side)]
         orders = np.array([run_order(["old", "new"], side, seed) for seed in range(count)])
@@ -291,11 +291,12 @@ class Replays:
 
 def _alarm_lines(check: SelfCheck) -> list[str]:
     different, at_zero = check.called_different(check.margin), check.called_different(0.0)
+    sides = f"{RUNS_PER_SIDE} + {RUNS_PER_SIDE}"
     if different is None or at_zero is None:
-        return [f"false alarms: not known, no comparison of {LAUNCHES} + {LAUNCHES} process runs completed"]
+        return [f"false alarms: not known, no comparison of {sides} process runs completed"]
     return [
-        f"false alarms: {different} comparisons of a program with itself, {LAUNCHES} + {LAUNCHES} runs "
-        f"each, were called different with the margin of {check.margin:.1%}, {at_zero} with none, where 5% "
+        f"false alarms: {different} comparisons of a program with itself, {sides} runs each, were called "
+        f"different with the margin of {check.margin:.1%}, {at_zero} with none, where 5% "
         "are expected; 95% intervals"
     ]
 
@@ -304,7 +305,7 @@ def _variation_lines(check: SelfCheck) -> list[str]:
     variation, of_all = check.variation, check.variation_of_all
     if variation is None or of_all is None:
         return ["variation between process runs: not known, there were too few"]
-    count = len(check.launches)
+    count = len(check.medians_s)
     drift = f"; {of_all:.2%} over the whole time" if of_all > 1.2 * variation else ""
     return [f"variation between process runs: {variation:.2%} ({count} process runs){drift}"]
 

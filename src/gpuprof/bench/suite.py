@@ -19,7 +19,7 @@ from gpuprof.bench.results.files import FORMATS, ResultFiles
 from gpuprof.bench.results.session import BatchResult, SessionResult
 from gpuprof.bench.results.text import notes_of, results_table, title_of
 from gpuprof.bench.validation import check_spec
-from gpuprof.bench.workers.launcher import refuse_in_worker
+from gpuprof.bench.workers.process import refuse_in_worker
 from gpuprof.bench.workers.session import Session
 from gpuprof.errors import BenchmarkError, GpuprofError
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpuprof.bench.workers.schedule import RunEvent
 
 UNTIL_OUT_OF_MEMORY = tuple(1 << power for power in range(11))
-LAUNCHES = 3
+PROCESS_RUNS = 3
 
 
 def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class BenchOptions(MeasuringOptions):
         request = Request(
             spec=spec,
             job=JobSettings(sizes, measuring, self.budget_bytes()),
-            launches=self.launches,
+            runs=self.launches,
             time_limit_s=self.time_limit,
             target=target,
             find_largest=self.find_max_batch,
@@ -88,7 +88,7 @@ class BenchOptions(MeasuringOptions):
 
 @click.command("bench", short_help="Measure latency, throughput, memory and energy of a model.")
 @click.argument("model", metavar="MODEL")
-@measuring_options(launches=LAUNCHES)
+@measuring_options(process_runs=PROCESS_RUNS)
 @click.option(
     "--recipe",
     metavar="NAME",
@@ -177,7 +177,7 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
 
     doing_at = {State.UP: "importing", State.IMPORTED: "loading", State.DESCRIBED: "warming up"}
     with progress_bar() as bar:
-        task = bar.add_task("starting", total=request.launches * len(request.job.batch_sizes))
+        task = bar.add_task("starting", total=request.runs * len(request.job.batch_sizes))
         lines = OccasionalLines(partial(click.echo, err=True))
 
         def show(description: str) -> None:
@@ -190,7 +190,7 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
             size = "" if event.batch_size is None else f", batch size {event.batch_size}"
             calls = "" if event.calls is None else f", {event.calls:,} calls"
             doing = doing_at.get(event.state, event.state.value)
-            show(f"process run {seen.number} of {request.launches}{size}: {doing}{calls}")
+            show(f"process run {seen.number} of {request.runs}{size}: {doing}{calls}")
             if event.state is State.MEASURED:
                 bar.advance(task)
 

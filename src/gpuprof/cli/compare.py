@@ -102,7 +102,7 @@ class CompareOptions(ReportOptions, ComparisonOptions):
     "--baseline", metavar="NAME", help="Compare the others with this variant. Default: the first one."
 )
 @click.option("--name", default="comparison", metavar="TEXT", help="Set the title of the report.")
-@measuring_options(launches=10)
+@measuring_options(process_runs=10)
 @click.option(
     "--dataset", metavar="D", default="synthetic", show_default=True,
     help="Compare outputs on D: synthetic, a folder of images in class folders, or a .npz file.",

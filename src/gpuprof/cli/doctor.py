@@ -85,10 +85,10 @@ def _print_self_check(seconds: float | None, comparisons: int | None, as_json: b
     about = f"{whole_s:.0f} seconds" if comparisons is None else f"{comparisons} comparisons"
     with _progress(f"comparing a program with itself, for about {about} ...") as progress:
 
-        def launched(launches: int, done: int, elapsed_s: float) -> None:
-            progress(f"{launches} process runs, {done} comparisons, {elapsed_s:.0f} s")
+        def show(runs: int, done: int, elapsed_s: float) -> None:
+            progress(f"{runs} process runs, {done} comparisons, {elapsed_s:.0f} s")
 
-        found = self_check(seconds=whole_s, comparisons=comparisons, progress=launched)
+        found = self_check(seconds=whole_s, comparisons=comparisons, progress=show)
     click.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False) if as_json else found)
     if found.interrupted:
         raise KeyboardInterrupt

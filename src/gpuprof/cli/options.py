@@ -65,8 +65,8 @@ def typed(options: Callable[..., T]) -> Callable[[Callable[[T], None]], Command]
     return decorate
 
 
-def measuring_options(launches: int) -> Callable[[Command], Command]:
-    """Add the options of `bench.options.MeasuringOptions`; `launches` is the default of that option."""
+def measuring_options(process_runs: int) -> Callable[[Command], Command]:
+    """Add the options of `bench.options.MeasuringOptions`; `process_runs` is the default of `--launches`."""
     count = click.IntRange(min=1)
     options = (
         click.option("--framework", default="auto", metavar="NAME",
@@ -81,7 +81,7 @@ def measuring_options(launches: int) -> Callable[[Command], Command]:
                      help="Make N warm-up calls. Default: until the times are steady."),
         click.option("--duration", type=float, callback=seconds, metavar="S",
                      help="Limit the time per batch size and process run. Default: 10 without --iterations."),
-        click.option("--launches", type=count, default=launches, show_default=True, metavar="N",
+        click.option("--launches", type=count, default=process_runs, show_default=True, metavar="N",
                      help="Measure each model in N process runs (fresh processes)."),
         click.option("--dtype", type=click.Choice(DTYPES),
                      help="Convert weights and inputs to this dtype. Default: that of the model."),

@@ -205,14 +205,14 @@ class PooledSamples:
     Survey Sampling, 1965): all samples if the process runs have one length, otherwise fewer.
     """
 
-    def __init__(self, launches: Sequence[Floats], weights: Sequence[float] | None = None) -> None:
-        given = [1.0] * len(launches) if weights is None else weights
-        filled = [(launch, weight) for launch, weight in zip(launches, given, strict=True) if len(launch)]
-        self.launches = [launch for launch, _ in filled]
+    def __init__(self, runs: Sequence[Floats], weights: Sequence[float] | None = None) -> None:
+        given = [1.0] * len(runs) if weights is None else weights
+        filled = [(run, weight) for run, weight in zip(runs, given, strict=True) if len(run)]
+        self.runs = [run for run, _ in filled]
         whole = sum(weight for _, weight in filled)
         self._run_weights = np.array([weight / whole for _, weight in filled])
-        values = np.concatenate([np.zeros(0), *self.launches])
-        lengths = [len(launch) for launch in self.launches]
+        values = np.concatenate([np.zeros(0), *self.runs])
+        lengths = [len(run) for run in self.runs]
         of_samples = np.repeat(self._run_weights / np.maximum(lengths, 1), lengths)
         order = np.argsort(values, kind="stable")
         self.samples, self._weights = values[order], of_samples[order]
@@ -236,15 +236,13 @@ class PooledSamples:
         narrower than for independent samples, and has no ends beyond WIDEST_FACTOR. Process runs that are
         too short for a quantile of their own get Woodruff's interval.
         """
-        if len(self.launches) < 2:
-            return quantile_of(self.launches[0], quantile, confidence) if self.launches else None
+        if len(self.runs) < 2:
+            return quantile_of(self.runs[0], quantile, confidence) if self.runs else None
         ranks = interval_ranks(self.count, quantile, confidence)
         if ranks is None:
             return None
-        figures = [
-            found.value for launch in self.launches if (found := quantile_of(launch, quantile, confidence))
-        ]
-        if len(figures) < len(self.launches) or min(figures) <= 0:
+        figures = [found.value for run in self.runs if (found := quantile_of(run, quantile, confidence))]
+        if len(figures) < len(self.runs) or min(figures) <= 0:
             return self._woodruff(quantile, ranks, confidence)
         value = self.value(quantile)
         low, high = self._student_ends(value, figures, confidence)
@@ -257,13 +255,13 @@ class PooledSamples:
         if len(self.samples) < 2:
             return None
         value = float((self._weights * self.samples).sum())
-        if len(self.launches) < 2:
+        if len(self.runs) < 2:
             half = float(student_quantile(1 - confidence, len(self.samples) - 1)) * float(
                 self.samples.std(ddof=1)
             )
             half /= math.sqrt(len(self.samples))
             return Estimate(value - half, value, value + half)
-        figures = [float(launch.mean()) for launch in self.launches]
+        figures = [float(run.mean()) for run in self.runs]
         if min(figures) <= 0:
             return None
         return self._around(value, *self._student_ends(value, figures, confidence))
@@ -304,8 +302,8 @@ class PooledSamples:
         Student's t is the half width of the fraction, and the interval is between the quantiles at both
         ends. An end beyond the samples is None.
         """
-        value, clusters = self.value(quantile), len(self.launches)
-        below = np.array([np.mean(launch <= value) for launch in self.launches])
+        value, clusters = self.value(quantile), len(self.runs)
+        below = np.array([np.mean(run <= value) for run in self.runs])
         residuals = self._run_weights * (below - float((self._run_weights * below).sum()))
         error = math.sqrt(clusters / (clusters - 1) * float((residuals**2).sum()))
         half = float(student_quantile(1 - confidence, clusters - 1)) * error

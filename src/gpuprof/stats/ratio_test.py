@@ -322,16 +322,14 @@ def required_runs(variation: float, margin: float, *, level: float = 0.05, power
 
 
 def smallest_change(
-    variation: float, launches: int, *, margin: float = 0.0, level: float = 0.05, power: float = 0.8
+    variation: float, runs: int, *, margin: float = 0.0, level: float = 0.05, power: float = 0.8
 ) -> float:
     """Return the minimum detectable slowdown of so many process runs: the inverse of `launches_needed`."""
-    if launches < 2:
-        raise ValueError(
-            f"{launches} process runs do not show how process runs differ; hint: take at least 2"
-        )
+    if runs < 2:
+        raise ValueError(f"{runs} process runs do not show how process runs differ; hint: take at least 2")
     normal = NormalDist()
     z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
-    return (1 + margin) * math.exp(z * variation * math.sqrt(2 / (launches - 1))) - 1
+    return (1 + margin) * math.exp(z * variation * math.sqrt(2 / (runs - 1))) - 1
 
 
 # With fewer files of a segment, the variance is that of all segments.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comparisons import comparison_of, launches
+from comparisons import comparison_of, runs
 
 from gpuprof.bench.compare import advice
 from gpuprof.bench.compare.advice import ComparisonAdvice, runs_needed, variation_of
@@ -95,8 +95,8 @@ def verdicts(ratio: float, comparisons: int = 100) -> list[str | None]:
     """Return what comparisons of ten process runs with 1% deviation find of a variant at two batch sizes."""
     found = []
     for seed in range(comparisons):
-        old = {size: launches(level, (seed, size, 0), samples=40) for size, level in SIZES.items()}
-        new = {size: launches(level * ratio, (seed, size, 1), samples=40) for size, level in SIZES.items()}
+        old = {size: runs(level, (seed, size, 0), samples=40) for size, level in SIZES.items()}
+        new = {size: runs(level * ratio, (seed, size, 1), samples=40) for size, level in SIZES.items()}
         found.append(compare_variants(comparison_of({"old": old, "new": new})).verdict("new"))
     return found
 
@@ -121,7 +121,7 @@ def test_many_variants_that_are_the_same_raise_no_alarms() -> None:
     """Eight variants at once: of the differences that are found few may be false, and here all are."""
     alarms = 0
     for seed in range(20):
-        given = {f"v{number}": {1: launches(5.0, (seed, number), samples=40)} for number in range(8)}
+        given = {f"v{number}": {1: runs(5.0, (seed, number), samples=40)} for number in range(8)}
         found = compare_variants(comparison_of(given))
         alarms += any(found.verdict(name) in ("faster", "slower") for name in given)
     assert alarms <= 3
@@ -136,8 +136,8 @@ def test_a_speed_up_over_all_batch_sizes_is_the_geometric_mean() -> None:
 
 
 def test_faster_at_one_batch_size_and_slower_at_another_is_mixed() -> None:
-    old = {1: launches(10.0, 1), 32: launches(90.0, 2)}
-    new = {1: launches(5.0, 3), 32: launches(150.0, 4)}
+    old = {1: runs(10.0, 1), 32: runs(90.0, 2)}
+    new = {1: runs(5.0, 3), 32: runs(150.0, 4)}
     found = document({"old": old, "new": new}, found={"new": accuracy_of()})
     assert variant_of(found, "new")["verdict"] == "mixed"
     assert found["summary"]["choice"] is None
@@ -149,7 +149,7 @@ def test_faster_at_one_batch_size_and_slower_at_another_is_mixed() -> None:
 
 
 def test_every_figure_equals_that_of_the_raw_samples() -> None:
-    samples = {size: launches(level, size, count=4) for size, level in ((1, 2.0), (8, 9.0), (32, 31.0))}
+    samples = {size: runs(level, size, count=4) for size, level in ((1, 2.0), (8, 9.0), (32, 31.0))}
     given = {
         f"v{number}": {s: (np.array(found) * (1 + number)).tolist() for s, found in samples.items()}
         for number in range(4)
@@ -183,7 +183,7 @@ def test_what_is_unavailable_is_no_number() -> None:
 
 
 def test_an_aborted_process_run_counts_in_no_comparison() -> None:
-    result = comparison_of({"old": {1: launches(5.0, 1)}, "new": {1: launches(5.0, 2)}})
+    result = comparison_of({"old": {1: runs(5.0, 1)}, "new": {1: runs(5.0, 2)}})
     first = result.of("new").session.batches[0].launches[0]
     assert first.measurement is not None
     object.__setattr__(first.measurement, "stopped_by", "interrupted")
@@ -194,9 +194,9 @@ def test_an_aborted_process_run_counts_in_no_comparison() -> None:
 
 # --- the choice ----------------------------------------------------------------------------------
 
-OLD = {1: launches(10.0, 1), 8: launches(40.0, 2)}
-FASTER = {1: launches(6.0, 3), 8: launches(24.0, 4)}
-FASTEST = {1: launches(3.0, 5), 8: launches(12.0, 6)}
+OLD = {1: runs(10.0, 1), 8: runs(40.0, 2)}
+FASTER = {1: runs(6.0, 3), 8: runs(24.0, 4)}
+FASTEST = {1: runs(3.0, 5), 8: runs(12.0, 6)}
 
 
 def test_the_fastest_of_those_whose_outputs_are_as_good_is_recommended() -> None:
@@ -246,8 +246,8 @@ def test_where_nothing_is_faster_the_baseline_stays() -> None:
 
 def test_an_inconclusive_comparison_has_the_required_process_runs() -> None:
     few = {
-        "old": {1: launches(10.0, 1, count=3, spread=0.03)},
-        "new": {1: launches(9.8, 2, count=3, spread=0.03)},
+        "old": {1: runs(10.0, 1, count=3, spread=0.03)},
+        "new": {1: runs(9.8, 2, count=3, spread=0.03)},
     }
     found = document(few)
     assert found["summary"]["choice"] is None
@@ -369,7 +369,7 @@ def test_a_tight_interval_of_a_mixed_variant_is_not_called_wide() -> None:
 def test_a_mean_over_fewer_batch_sizes_does_not_win_over_a_whole_one() -> None:
     """At batch size 1 the whole one is faster too; its mean is lower for the sizes that the other lacks."""
     partly = {1: FASTER[1]}
-    whole = {1: launches(5.0, 8), 8: launches(38.0, 9)}
+    whole = {1: runs(5.0, 8), 8: runs(38.0, 9)}
     found = document(
         {"old": OLD, "whole": whole, "partly": partly},
         found={"whole": accuracy_of(), "partly": accuracy_of()},
@@ -403,8 +403,8 @@ def test_a_baseline_with_broken_outputs_is_reported() -> None:
 def test_traffic_does_not_roll_out_wrong_outputs() -> None:
     made = conclusive({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": accuracy_of(nan=3)})
     arm = ArmRequests([10_000_000] * 400)
-    launches_of = tuple(TrafficRun(number, (arm, arm)) for number in range(10))
-    traffic = TrafficResult(("old", "new"), TrafficSettings((0.5, 0.5)), launches_of).to_dict()
+    runs_made = tuple(TrafficRun(number, (arm, arm)) for number in range(10))
+    traffic = TrafficResult(("old", "new"), TrafficSettings((0.5, 0.5)), runs_made).to_dict()
     assert traffic["advice"]["action"] == "roll out"
     made["traffic"] = json.loads(json.dumps(traffic))
     advised = actions(find(made).recommendations)
@@ -483,14 +483,14 @@ def test_calibration_with_the_judged_data_is_reported() -> None:
     assert ("calibrate_with_others", "new") in actions(find(made).recommendations)
 
 
-def test_more_launches_are_advised_than_were_made() -> None:
+def test_more_process_runs_are_advised_than_were_made() -> None:
     one = compare([1.0] * 10, [1.1])
     assert runs_needed(one, 0.01) == 11
 
 
 @pytest.mark.parametrize(("low", "high"), [(1e-300, 1e300), (5e-324, 1.5e308), (0.0, 1.5e308), (0.0, 2.0)])
 def test_an_unbounded_interval_has_no_required_process_runs(low: float, high: float) -> None:
-    """Two launches of each side may leave one, where a machine is disturbed."""
+    """Two process runs of each side may leave one, where a machine is disturbed."""
     one = dataclasses.replace(compare([1.0, 1.1], [1.0, 1.2]), low=low, high=high)
     assert runs_needed(one, 0.01) is None
 
@@ -549,7 +549,7 @@ def test_a_busy_machine_is_reported_first(monkeypatch: pytest.MonkeyPatch) -> No
     assert first["reason"]["values"]["disturbed"] == first["reason"]["values"]["runs"] == 40
 
 
-def test_one_disturbed_launch_of_ten_is_no_busy_machine() -> None:
+def test_one_disturbed_process_run_of_ten_is_no_busy_machine() -> None:
     found = document({"old": OLD, "new": FASTER}, found={"new": accuracy_of()})
     for each in found["variants"]:
         for batch in each["batches"]:
@@ -558,7 +558,7 @@ def test_one_disturbed_launch_of_ten_is_no_busy_machine() -> None:
 
 
 def test_a_speed_up_that_its_medians_do_not_give_is_explained() -> None:
-    """One launch of three that takes ten times as long moves the launches' mean and not the median."""
+    """One process run of three that takes ten times as long moves the mean and not the median."""
     new = [[5.0] * 20, [5.0] * 20, [50.0] * 20]
     found = document({"old": {1: [[10.0] * 20] * 3}, "new": {1: new}})
     first = found["notes"][0]

@@ -44,7 +44,7 @@ def plan(*variants: Variant, **options: Any) -> ComparisonPlan:
 
 
 class Watch:
-    """Counts the launches that were made, and interrupts after the last one that is allowed."""
+    """Counts the process runs that were made, and interrupts after the last one that is allowed."""
 
     def __init__(self, most: int = 1_000) -> None:
         self.ended: list[str] = []
@@ -135,7 +135,7 @@ def test_one_whose_report_was_not_written_is_not_complete(
 
 
 def test_a_file_that_changes_while_it_is_measured_ends_it_and_keeps_the_rest(tmp_path: Path) -> None:
-    """Else the launches of two programs would be one variant."""
+    """Else the process runs of two programs would be one variant."""
     model = tmp_path / "model.py"
     text = "def build():\n    return lambda batch: batch * 2\n"
     model.write_text(text, encoding="utf-8")
@@ -195,8 +195,8 @@ def test_what_cannot_be_compared_does_not_take_the_measurements_with_it(
     assert found.variants[0].accuracy_unavailable == note("no_outputs", reason="the data set is gone")
 
 
-def test_a_launch_that_fails_before_its_first_batch_blames_no_batch_size(tmp_path: Path) -> None:
-    """Its second launch cannot be loaded; the third one measures what the first one did."""
+def test_a_process_run_that_fails_before_its_first_batch_blames_no_batch_size(tmp_path: Path) -> None:
+    """Its second process run cannot be loaded; the third one measures what the first one did."""
     model = tmp_path / "model.py"
     model.write_text(
         f"""
@@ -216,7 +216,7 @@ def build():
     assert len(found.variants[0].batches[0].launch_medians_s) == 2
 
 
-def test_a_launch_on_another_device_is_none_of_the_same_system() -> None:
+def test_a_process_run_on_another_device_is_none_of_the_same_system() -> None:
     """Where `auto` finds the GPU gone, the figures of a CPU must not join those of the GPU."""
     session = Session(SystemSpec("m"), JobSettings())
     session.result.batches.append(batch_of([1.0, 1.0], batch_size=1))
@@ -326,8 +326,8 @@ def test_another_model_under_the_same_name_is_measured_again(tmp_path: Path) -> 
 # --- the journal ---------------------------------------------------------------------------------
 
 
-def entry(launch: int) -> Entry:
-    return Entry("abc", "one", {"launch": launch, "batches": []}, 1.0)
+def entry(run: int) -> Entry:
+    return Entry("abc", "one", {"launch": run, "batches": []}, 1.0)
 
 
 def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: bytes, why: str) -> None:
         assert not journal.entries
 
 
-def test_a_launch_that_lacks_something_is_named(tmp_path: Path) -> None:
+def test_a_process_run_that_lacks_something_is_named(tmp_path: Path) -> None:
     wanted = plan(variant("one"), launches=1)
     with Journal(tmp_path).opened() as journal:
         journal.add(Entry(wanted.fingerprint(wanted.baseline), "one", {"launch": 1, "batches": [{}]}, 1.0))

@@ -44,7 +44,7 @@ def spec_of(factory: str, **more: Any) -> SystemSpec:
 def run_on(
     spec: SystemSpec, dataset: Dataset, folder: Path, *, batch_size: int = 4, name: str = "variant"
 ) -> StoredOutputs:
-    """Do in this process what a launch does."""
+    """Do in this process what a process run does."""
     run_outputs_job(OutputsJob(spec, dataset.asked, str(folder), batch_size), lambda event: None)
     return read_outputs(name, folder)
 
@@ -359,7 +359,7 @@ def test_what_is_no_metric_is_refused() -> None:
 
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let launches be calls: fresh processes are tested above."""
+    """Let process runs be calls: fresh processes are tested above."""
 
     def run(job: Any, *, time_limit_s: float, on_event: Any) -> None:
         run_outputs_job(job, on_event)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A traffic split: verdicts and advice for simulated arms of known ratios, refusals, and real launches."""
+"""A traffic split: verdicts and advice for simulated arms of known ratios, refusals, real process runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def simulated(
     ratio: float = 1.0,
     *,
     split: tuple[float, float] = (0.9, 0.1),
-    launches: int = 10,
+    runs: int = 10,
     requests: int = 1_000,
     tail: float = 0.02,
     between: float = 0.003,
@@ -54,7 +54,7 @@ def simulated(
     What the larger variant gets beyond its control finds warmer caches, and takes a tenth less.
     """
     made = []
-    for number in range(1, launches + 1):
+    for number in range(1, runs + 1):
         common = 10 * generator.lognormal(0, 0.05)
         own = ratio * generator.lognormal(0, between)
         arms = []
@@ -103,7 +103,7 @@ def test_without_a_margin_equal_arms_differ_in_one_of_twenty() -> None:
         for _ in range(100):
             logs = [
                 each.log_ratio({"p50": 0.5, "p95": 0.95}[name])
-                for each in simulated(generator, split=(0.95, 0.05), requests=1_400, tail=0.5).launches
+                for each in simulated(generator, split=(0.95, 0.05), requests=1_400, tail=0.5).runs
             ]
             values = np.array([each for each in logs if each is not None])
             assert len(values) == 10
@@ -184,7 +184,7 @@ def test_a_variant_that_is_no_slower_gets_all(ratio: float) -> None:
 
 
 def test_an_inconclusive_test_has_the_number_of_further_process_runs() -> None:
-    action, facts, more = advised(1.0, launches=4, between=0.01, split=(0.5, 0.5))
+    action, facts, more = advised(1.0, runs=4, between=0.01, split=(0.5, 0.5))
     assert action == "keep"
     assert more is not None
     # By hand: ((1.96 + 0.84) * 0.01 / ln(1.01))^2 + 1 = 9, of which 4 are made; the deviation is an estimate.
@@ -197,12 +197,12 @@ def test_too_few_requests_leave_failures_open() -> None:
     action, facts, more = advised(0.9, requests=300)
     assert action == "keep"
     assert facts["may_fail_more_often"]["margin"] == pytest.approx(0.01)
-    # 368 requests without a failure rule out 1%; there were 30 a launch, 10 times.
+    # 368 requests without a failure rule out 1%; there were 30 a process run, 10 times.
     assert more == 3
 
 
-def test_one_launch_is_no_ground_for_anything() -> None:
-    action, facts, more = advised(1.0, launches=1)
+def test_one_process_run_is_no_ground_for_anything() -> None:
+    action, facts, more = advised(1.0, runs=1)
     assert (action, more) == ("keep", 3)
     assert "needs_medians" in facts
     hopeless = advised(1.0, between=0.6, tail_margin=0.5)
@@ -296,7 +296,7 @@ def test_the_larger_variant_has_a_control_with_the_smaller_ones_share(
     assert [order.count(each) / len(order) for each in range(3)] == pytest.approx(fractions, abs=0.02)
 
 
-# --- launches ------------------------------------------------------------------------------------
+# --- process runs ------------------------------------------------------------------------------------
 
 
 def variants(*factories: str, shapes: Sequence[tuple[int, ...]] = ((16,), (16,))) -> tuple[Variant, Variant]:
@@ -310,23 +310,23 @@ def variants(*factories: str, shapes: Sequence[tuple[int, ...]] = ((16,), (16,))
 SMALL = TrafficSettings((0.6, 0.4), launches=2, requests=200, warmup=2, time_limit_s=60)
 
 
-def test_real_launches_serve_both_variants() -> None:
+def test_real_process_runs_serve_both_variants() -> None:
     seen: list[tuple[int, State]] = []
     traffic = measure_traffic(
         *variants("doubled", "flaky"),
         SMALL,
         watch=lambda each: seen.append((each.number, each.event.state)),
     )
-    assert [each.number for each in traffic.launches] == [1, 2]
+    assert [each.number for each in traffic.runs] == [1, 2]
     assert traffic.failures == ()
-    for number, launch in enumerate(traffic.launches, 1):
+    for number, run in enumerate(traffic.runs, 1):
         order = request_order(SMALL, number)
         controls = order.count(CONTROL)
-        assert [arm.count for arm in launch.arms] == [order.count(0) + controls, order.count(1)]
-        assert (launch.arms[0].failed, launch.arms[0].compared) == (0, controls)
-        assert len(launch.arms[0].compared_seconds) == controls
+        assert [arm.count for arm in run.arms] == [order.count(0) + controls, order.count(1)]
+        assert (run.arms[0].failed, run.arms[0].compared) == (0, controls)
+        assert len(run.arms[0].compared_seconds) == controls
         # Every fifth call of it fails, of all that it gets.
-        assert launch.arms[1].failed == pytest.approx(order.count(1) / 5, abs=1.1)
+        assert run.arms[1].failed == pytest.approx(order.count(1) / 5, abs=1.1)
     assert {(2, State.SERVING), (2, State.FOUND)} <= set(seen)
     told = traffic.to_dict()["arms"][1]
     assert "ValueError: overloaded at bench_models.py:" in told["first_failure"]
@@ -360,9 +360,9 @@ def test_two_variants_have_two_names() -> None:
         measure_traffic(first, first, SMALL)
 
 
-def played(monkeypatch: pytest.MonkeyPatch, *launches: Exception | KeyboardInterrupt | None) -> None:
-    """Replace launches: each hands over its requests, then ends as given."""
-    left = list(launches)
+def played(monkeypatch: pytest.MonkeyPatch, *runs: Exception | KeyboardInterrupt | None) -> None:
+    """Replace process runs: each hands over its requests, then ends as given."""
+    left = list(runs)
 
     def run(job: Any, *, time_limit_s: float, on_event: Any) -> None:
         arm = to_plain(requests_of(np.linspace(9, 11, 50)))
@@ -378,7 +378,7 @@ def played(monkeypatch: pytest.MonkeyPatch, *launches: Exception | KeyboardInter
 def test_a_later_process_run_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     played(monkeypatch, None, BenchmarkError("it died"), None)
     found = measure_traffic(*variants("doubled", "doubled"), TrafficSettings((0.9, 0.1), launches=3))
-    assert [each.number for each in found.launches] == [1, 3]
+    assert [each.number for each in found.runs] == [1, 3]
     (failed,) = [each for each in found.notes if each.code == "failed_traffic_runs"]
     assert failed.values == {"failed": 1, "first": "it died"}
     played(monkeypatch, BenchmarkError("it died"))
@@ -386,8 +386,8 @@ def test_a_later_process_run_that_fails_is_reported(monkeypatch: pytest.MonkeyPa
         measure_traffic(*variants("doubled", "doubled"), SMALL)
 
 
-def test_ctrl_c_keeps_the_launches_and_the_requests_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_the_process_runs_and_the_requests_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
     played(monkeypatch, None, KeyboardInterrupt())
     found = measure_traffic(*variants("doubled", "doubled"), TrafficSettings((0.9, 0.1)))
-    assert (len(found.launches), found.interrupted) == (2, True)
+    assert (len(found.runs), found.interrupted) == (2, True)
     assert "traffic_interrupted" in [each.code for each in found.notes]

@@ -27,7 +27,7 @@ Write = Callable[..., Path]
 Change = Callable[[dict[str, Any]], None]
 
 
-def launches(level_ms: float, seed: int, count: int = 12, spread: float = 0.004) -> list[list[float]]:
+def runs(level_ms: float, seed: int, count: int = 12, spread: float = 0.004) -> list[list[float]]:
     random = np.random.default_rng(seed)
     return [(level_ms * random.normal(1, spread) * random.normal(1, 0.02, 40)).tolist() for _ in range(count)]
 
@@ -56,8 +56,8 @@ def write(tmp_path: Path) -> Write:
 def test_the_exit_code_is_the_outcome(
     write: Write, capsys: pytest.CaptureFixture[str], ratio: float, outcome: str, code: int
 ) -> None:
-    old = write("old.json", (1, launches(10, 1)), (8, launches(50, 2)))
-    new = write("new.json", (1, launches(10, 3)), (8, launches(50 * ratio, 4)))
+    old = write("old.json", (1, runs(10, 1)), (8, runs(50, 2)))
+    new = write("new.json", (1, runs(10, 3)), (8, runs(50 * ratio, 4)))
     assert execute(["gate", "--baseline", str(old), "--candidate", str(new)]) == code
     printed = capsys.readouterr().out
     assert printed.startswith(f"{outcome}: ")
@@ -70,26 +70,26 @@ def test_the_exit_code_is_the_outcome(
     assert rows[8].candidate_s == pytest.approx(0.05 * ratio, rel=0.01)
 
 
-def test_noise_and_too_few_launches_leave_it_open(write: Write) -> None:
-    old = read_result_file(write("old.json", (1, launches(10, 1, spread=0.2))))
-    new = read_result_file(write("new.json", (1, launches(10.3, 2, spread=0.2))))
+def test_noise_and_too_few_process_runs_leave_it_open(write: Write) -> None:
+    old = read_result_file(write("old.json", (1, runs(10, 1, spread=0.2))))
+    new = read_result_file(write("new.json", (1, runs(10.3, 2, spread=0.2))))
     assert judge(old, new).outcome == "inconclusive"
-    one = read_result_file(write("one.json", (1, launches(20, 3, count=1))))
+    one = read_result_file(write("one.json", (1, runs(20, 3, count=1))))
     found = judge(old, one)
     assert (found.outcome, found.rows[0].judgement.low) == ("inconclusive", None)  # type: ignore[union-attr]
     assert execute(["gate", "--baseline", str(old.path), "--candidate", str(new.path)]) == 3
 
 
 def test_a_margin_lets_small_changes_pass(write: Write) -> None:
-    old, new = write("old.json", (1, launches(10, 1))), write("new.json", (1, launches(10.3, 2)))
+    old, new = write("old.json", (1, runs(10, 1))), write("new.json", (1, runs(10.3, 2)))
     command = ["gate", "--baseline", str(old), "--candidate", str(new)]
     assert execute([*command, "--margin", "1%"]) == 1
     assert execute([*command, "--margin", "0.05"]) == 0
 
 
 def test_what_the_candidate_lacks_is_inconclusive_and_what_is_new_is_reported(write: Write) -> None:
-    old = read_result_file(write("old.json", (1, launches(10, 1)), (8, launches(50, 2))))
-    new = read_result_file(write("new.json", (1, launches(10, 3)), (32, launches(200, 4))))
+    old = read_result_file(write("old.json", (1, runs(10, 1)), (8, runs(50, 2))))
+    new = read_result_file(write("new.json", (1, runs(10, 3)), (32, runs(200, 4))))
     found = judge(old, new)
     assert [row.verdict for row in found.rows] == ["same", "not measured"]
     assert found.outcome == "inconclusive"
@@ -99,15 +99,15 @@ def test_what_the_candidate_lacks_is_inconclusive_and_what_is_new_is_reported(wr
 
 
 def cut_off(document: dict[str, Any]) -> None:
-    """The last launch crashed after three calls, which were slow."""
+    """The last process run crashed after three calls, which were slow."""
     last = document["results"][0]["launches"][-1]
     last["measurement"] |= {"stopped_by": "failure", "samples_ns": [90_000_000] * 3}
     last["failure"] = "it crashed"
 
 
 def test_an_aborted_process_run_is_not_counted_and_is_reported(write: Write) -> None:
-    old = read_result_file(write("old.json", (1, launches(10, 1))))
-    new = read_result_file(write("new.json", (1, launches(10, 3)), change=cut_off))
+    old = read_result_file(write("old.json", (1, runs(10, 1))))
+    new = read_result_file(write("new.json", (1, runs(10, 3)), change=cut_off))
     found = judge(old, new)
     assert found.outcome == "passed"
     assert found.rows[0].judgement is not None
@@ -122,8 +122,8 @@ def other_processor(document: dict[str, Any]) -> None:
 
 
 def test_another_machine_is_refused_unless_allowed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    old = write("old.json", (1, launches(10, 1)))
-    new = write("new.json", (1, launches(10, 2)), change=other_processor)
+    old = write("old.json", (1, runs(10, 1)))
+    new = write("new.json", (1, runs(10, 2)), change=other_processor)
     command = ["gate", "--baseline", str(old), "--candidate", str(new)]
     assert execute(command) == 2
     assert "another machine" in capsys.readouterr().err
@@ -140,8 +140,8 @@ def other_threads(document: dict[str, Any]) -> None:
 def test_other_threads_are_refused_like_another_machine(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = write("old.json", (1, launches(10, 1)))
-    new = write("new.json", (1, launches(10, 2)), change=other_threads)
+    old = write("old.json", (1, runs(10, 1)))
+    new = write("new.json", (1, runs(10, 2)), change=other_threads)
     assert execute(["gate", "--baseline", str(old), "--candidate", str(new)]) == 2
     assert "threads None and 64" in capsys.readouterr().err
 
@@ -155,7 +155,7 @@ def other_data(document: dict[str, Any]) -> None:
     document["asked"] = {"spec": {"data": "images"}}
 
 
-def no_launches(document: dict[str, Any]) -> None:
+def no_process_runs(document: dict[str, Any]) -> None:
     document["results"][0]["launches"] = []
 
 
@@ -180,7 +180,7 @@ def no_row(document: dict[str, Any]) -> None:
     [
         (cold_caches, "measured with caches warm"),
         (other_data, "was measured with data None"),
-        (no_launches, "no process run"),
+        (no_process_runs, "no process run"),
         (newer_format, "format 99"),
         (no_results, "holds no results"),
         (other_model, "has no configuration of"),
@@ -190,8 +190,8 @@ def no_row(document: dict[str, Any]) -> None:
 def test_what_cannot_be_compared_is_one_line(
     write: Write, capsys: pytest.CaptureFixture[str], change: Change, line: str
 ) -> None:
-    old = write("old.json", (1, launches(10, 1)))
-    new = write("new.json", (1, launches(10, 2)), change=change)
+    old = write("old.json", (1, runs(10, 1)))
+    new = write("new.json", (1, runs(10, 2)), change=change)
     assert execute(["gate", "--baseline", str(old), "--candidate", str(new)]) == 2
     errors = capsys.readouterr().err
     assert line in errors
@@ -213,7 +213,7 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("margin", ["much", "-1%", "100%", "nan"])
 def test_a_margin_is_a_fraction(write: Write, capsys: pytest.CaptureFixture[str], margin: str) -> None:
-    old = write("old.json", (1, launches(10, 1)))
+    old = write("old.json", (1, runs(10, 1)))
     assert execute(["gate", "--baseline", str(old), "--candidate", str(old), "--margin", margin]) == 2
     assert "margin" in capsys.readouterr().err
 
@@ -245,9 +245,9 @@ def test_the_slowed_part_is_named(
     for name, second_ms in (("old", 1.0), ("new", 3.0)):
         write_run(tmp_path / f"{name}.gpuprof", second_ms)
     old = write(
-        "old.json", (1, launches(2, 1)), change=lambda told: told.update(profile="/elsewhere/old.gpuprof")
+        "old.json", (1, runs(2, 1)), change=lambda told: told.update(profile="/elsewhere/old.gpuprof")
     )
-    new = write("new.json", (1, launches(4, 2)), change=lambda told: told.update(profile="new.gpuprof"))
+    new = write("new.json", (1, runs(4, 2)), change=lambda told: told.update(profile="new.gpuprof"))
     page = tmp_path / "difference.html"
     command = ["gate", "--baseline", str(old), "--candidate", str(new), "--flamegraph", str(page)]
     assert execute(command) == 1
@@ -263,7 +263,7 @@ def test_the_slowed_part_is_named(
 
 
 def test_without_runs_there_is_a_hint(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    old, new = write("old.json", (1, launches(10, 1))), write("new.json", (1, launches(12, 2)))
+    old, new = write("old.json", (1, runs(10, 1))), write("new.json", (1, runs(12, 2)))
     command = ["gate", "--baseline", str(old), "--candidate", str(new)]
     assert execute(command) == 1
     assert "gpuprof bench --profile" in capsys.readouterr().out
@@ -274,15 +274,15 @@ def test_without_runs_there_is_a_hint(write: Write, capsys: pytest.CaptureFixtur
 def test_an_inconclusive_gate_has_the_required_process_runs(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = write("old.json", (1, launches(10, 1, spread=0.02)), (8, launches(50, 2, spread=0.0)))
-    new = write("new.json", (1, launches(10, 3, spread=0.02)), (8, launches(50, 4, spread=0.0)))
+    old = write("old.json", (1, runs(10, 1, spread=0.02)), (8, runs(50, 2, spread=0.0)))
+    new = write("new.json", (1, runs(10, 3, spread=0.02)), (8, runs(50, 4, spread=0.0)))
     command = ["gate", "--baseline", str(old), "--candidate", str(new)]
     assert execute(command) == 3
     printed = " ".join(capsys.readouterr().out.split())
     rows = judge(read_result_file(old), read_result_file(new)).rows
     needed = rows[0].runs_needed
     assert needed is not None
-    # By hand for launches that vary by 2%: 2 (2.926 * 0.02 / ln(1.01))^2 + 1 = 70.
+    # By hand for process runs that vary by 2%: 2 (2.926 * 0.02 / ln(1.01))^2 + 1 = 70.
     assert 40 <= needed <= 110
     assert rows[1].runs_needed is None
     assert (
@@ -294,12 +294,11 @@ def test_an_inconclusive_gate_has_the_required_process_runs(
 
 
 def test_no_number_of_process_runs_is_shown_where_none_is_known(write: Write) -> None:
-    old = read_result_file(write("old.json", (1, launches(10, 1, count=1))))
-    new = read_result_file(write("new.json", (1, launches(10, 2, count=1))))
+    old = read_result_file(write("old.json", (1, runs(10, 1, count=1))))
+    new = read_result_file(write("new.json", (1, runs(10, 2, count=1))))
     assert judge(old, new).rows[0].runs_needed is None
     noisy = [
-        read_result_file(write(f"{seed}.json", (1, launches(10, seed, count=4, spread=0.3))))
-        for seed in (1, 2)
+        read_result_file(write(f"{seed}.json", (1, runs(10, seed, count=4, spread=0.3)))) for seed in (1, 2)
     ]
     assert "more than 1,000 process runs a side" in gate_text(judge(*noisy))
     no_margin = judge(*noisy, margin=0.0)
@@ -316,7 +315,7 @@ def test_what_is_near_the_margin_needs_more_than_it_has() -> None:
 def test_a_margin_in_percent_without_its_sign_has_a_hint(
     write: Write, capsys: pytest.CaptureFixture[str], margin: str, hint: str
 ) -> None:
-    old = write("old.json", (1, launches(10, 1)))
+    old = write("old.json", (1, runs(10, 1)))
     assert execute(["gate", "--baseline", str(old), "--candidate", str(old), "--margin", margin]) == 2
     assert f"'{margin}' is not a fraction; hint: {hint}" in capsys.readouterr().err
 
@@ -331,7 +330,7 @@ def rename(old: str, new: str) -> Change:
 
 def test_what_differs_between_long_names_is_shown_whole(write: Write) -> None:
     names = "company_detector_resnet50_fpn_v2_first_head", "company_detector_resnet50_fpn_v2_other_head"
-    sizes = ((8, launches(10, 1)), (8, launches(20, 2)))
+    sizes = ((8, runs(10, 1)), (8, runs(20, 2)))
     stored = read_result_file(write("names.json", *sizes, change=rename(*names)))
     text = gate_text(judge(stored, stored))
     assert max(map(len, text.splitlines())) <= 100

@@ -29,13 +29,13 @@ from gpuprof.stats.ratio_test import Levels, required_files, required_margin
 FIRST_DAY = datetime(2026, 2, 1, tzinfo=timezone.utc)
 MODEL = Configuration("pytorch", "net", "cpu", "float32", "3x8x8", 4)
 OTHER = MODEL._replace(batch_size=8)
-BETWEEN_FILES = BETWEEN_LAUNCHES = 0.01
+BETWEEN_FILES = BETWEEN_RUNS = 0.01
 
 
-def series(generator: np.random.Generator, levels: np.ndarray, launches: int = 5) -> list[np.ndarray]:
-    """Logarithms of the launches of files around known levels."""
+def series(generator: np.random.Generator, levels: np.ndarray, runs: int = 5) -> list[np.ndarray]:
+    """Logarithms of the process runs of files around known levels."""
     return [
-        level + generator.normal(0, BETWEEN_FILES) + generator.normal(0, BETWEEN_LAUNCHES, launches)
+        level + generator.normal(0, BETWEEN_FILES) + generator.normal(0, BETWEEN_RUNS, runs)
         for level in levels
     ]
 
@@ -54,7 +54,7 @@ def dated(day: int, figures: dict[Configuration, np.ndarray], **more: Any) -> Re
         "data": None,
         "versions": {},
         "profile": None,
-        "launches_s": {each: tuple(0.01 * np.exp(logs)) for each, logs in figures.items()},
+        "medians_s": {each: tuple(0.01 * np.exp(logs)) for each, logs in figures.items()},
         "ways": dict.fromkeys(figures, ("latency", "warm")),
     }
     return ResultFile(**(told | more))
@@ -129,12 +129,12 @@ def test_equal_figures_at_two_levels_change_once() -> None:
 # --- the candidate -------------------------------------------------------------------------------
 
 
-def alarms(files: int, launches: int, new_launches: int, candidates: int = 1, repeats: int = 400) -> float:
+def alarms(files: int, runs: int, new_runs: int, candidates: int = 1, repeats: int = 400) -> float:
     generator = np.random.default_rng(45)
     found = 0
     for _ in range(repeats):
-        levels = Levels(tuple(series(generator, np.zeros(files), launches)), ())
-        new = series(generator, np.zeros(candidates), new_launches)
+        levels = Levels(tuple(series(generator, np.zeros(files), runs)), ())
+        new = series(generator, np.zeros(candidates), new_runs)
         ratio = levels.against(new)
         assert ratio is not None
         found += ratio.p_value <= 0.05
@@ -142,17 +142,17 @@ def alarms(files: int, launches: int, new_launches: int, candidates: int = 1, re
 
 
 @pytest.mark.parametrize(
-    ("files", "launches", "new_launches", "candidates"),
+    ("files", "runs", "new_runs", "candidates"),
     [(12, 5, 5, 1), (3, 5, 5, 1), (12, 10, 3, 1), (12, 3, 10, 1), (12, 1, 1, 1), (12, 5, 5, 3)],
 )
 def test_the_variation_between_files_is_in_the_interval(
-    files: int, launches: int, new_launches: int, candidates: int
+    files: int, runs: int, new_runs: int, candidates: int
 ) -> None:
-    assert alarms(files, launches, new_launches, candidates) <= 0.075
+    assert alarms(files, runs, new_runs, candidates) <= 0.075
 
 
-def test_launches_alone_would_raise_false_alarms() -> None:
-    """What the variation between files prevents: one file against another, launch by launch."""
+def test_process_runs_alone_would_raise_false_alarms() -> None:
+    """What the variation between files prevents: one file against another, process run by process run."""
     from gpuprof.stats.ratio_test import log_ratio
 
     generator, found = np.random.default_rng(46), 0
@@ -293,9 +293,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write(path: Path, day: int, logs: np.ndarray, change: Change | None = None) -> Path:
-    launches = [(10 * np.exp(each) * np.array([1.0, 0.999, 1.001])).tolist() for each in logs]
+    runs = [(10 * np.exp(each) * np.array([1.0, 0.999, 1.001])).tolist() for each in logs]
     stamp = Stamp((FIRST_DAY + timedelta(days=day)).isoformat(), f"revision{day}")
-    document = json.loads(to_json(document_of([batch_of(*launches)], stamp, profile=None)))
+    document = json.loads(to_json(document_of([batch_of(*runs)], stamp, profile=None)))
     if change is not None:
         change(document)
     path.write_text(json.dumps(document), encoding="utf-8")
@@ -355,7 +355,7 @@ def no_time(document: dict[str, Any]) -> None:
     document["timestamp"] = "yesterday"
 
 
-def no_launches(document: dict[str, Any]) -> None:
+def no_process_runs(document: dict[str, Any]) -> None:
     document["results"][0]["launches"] = []
 
 
@@ -366,7 +366,7 @@ def no_launches(document: dict[str, Any]) -> None:
         (cold_caches, "02.json was measured with another mode or other caches"),
         (other_data, "02.json was measured with other data"),
         (no_time, "'yesterday' is not a time stamp"),
-        (no_launches, "no process run"),
+        (no_process_runs, "no process run"),
         (None, "02.json is no result file"),
     ],
 )

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 from comparison_documents import HOSTILE, accuracy_of, document, everything_failed, failed, typed, variant
-from comparisons import comparison_of, launches
+from comparisons import comparison_of, runs
 
 from gpuprof.bench.compare.document import ComparisonDocument, document_from, plain_document
 from gpuprof.bench.compare.figures import document_of
@@ -225,7 +225,7 @@ def test_json_is_the_document_and_is_read_back(tmp_path: Path) -> None:
 
 def test_a_report_of_raw_samples_has_their_figures(tmp_path: Path) -> None:
     given = {
-        name: {1: launches(level, (seed, 1)), 8: launches(5 * level, (seed, 8))}
+        name: {1: runs(level, (seed, 1)), 8: runs(5 * level, (seed, 8))}
         for seed, (name, level) in enumerate({"old": 10.0, "new": 7.0, "third": 10.1, "last": 12.0}.items())
     }
     result = comparison_of(given, price_per_hour=1.2)

@@ -25,11 +25,11 @@ from gpuprof.bench.results.result import ProcessRunResult, Result
 from gpuprof.errors import BenchmarkError
 
 
-def simulated(*launches: Callable[[int], float], batch_size: int | None = None, **settings: Any) -> Result:
-    """Return the result of one launch for each duration."""
+def simulated(*runs: Callable[[int], float], batch_size: int | None = None, **settings: Any) -> Result:
+    """Return the result of one process run for each duration."""
     made = []
     chosen = Settings(**{"iterations": 400, "warmup": 0, **settings})
-    for position, duration in enumerate(launches):
+    for position, duration in enumerate(runs):
         clock = FakeClock()
         measured = measure(SimulatedSystem(clock, duration), chosen, clock=clock)
         made.append(
@@ -68,7 +68,7 @@ def test_the_table_marks_quantiles_with_too_few_samples() -> None:
     assert max(map(len, table.splitlines())) <= 120
 
 
-def test_several_launches_are_one_sample_each() -> None:
+def test_several_process_runs_are_one_sample_each() -> None:
     result = simulated(
         *[lambda call, speed=speed: MS * speed for speed in (1.0, 1.01, 1.02, 0.99, 0.98, 1.0)]
     )
@@ -76,14 +76,14 @@ def test_several_launches_are_one_sample_each() -> None:
     assert result.launch_figures() == pytest.approx((0.001, 0.00101, 0.00102, 0.00099, 0.00098, 0.001))
     low, value, high = result.quantile(0.5, interval=True) or (None, math.nan, None)
     assert value == pytest.approx(0.001)
-    # The samples of each launch are all alike: what is uncertain is which launch one gets.
+    # The samples of each process run are all alike: what is uncertain is which process run one gets.
     assert low is not None
     assert high is not None
     assert 0.00002 <= high - low <= 0.00004
     assert "one_process_run" not in {warning.code for warning in result.warnings}
 
 
-def test_launches_of_other_lengths_weigh_the_same_and_a_cut_one_as_it_got_on() -> None:
+def test_process_runs_of_other_lengths_weigh_the_same_and_a_cut_one_as_it_got_on() -> None:
     result = simulated(lambda call: MS, lambda call: 3 * MS)
     long, short = result.launches
     assert short.measurement is not None
@@ -96,7 +96,7 @@ def test_launches_of_other_lengths_weigh_the_same_and_a_cut_one_as_it_got_on() -
     cut = replace(few, stopped_by="failure", failure=Failure(FailureCode.TIME_LIMIT, "it hung"))
     unfinished = replace(result, launches=(long, replace(short, measurement=cut)))
     assert unfinished.summary is not None
-    # 400 samples of 1 ms, and a quarter of a launch of 3 ms.
+    # 400 samples of 1 ms, and a quarter of a process run of 3 ms.
     assert unfinished.summary.mean == pytest.approx(0.001 * (1 + 0.25 * 3) / 1.25)
     assert unfinished.count == 500
 
@@ -116,10 +116,10 @@ def test_a_failure_that_an_earlier_version_wrote_as_text_is_read() -> None:
     plain = json.loads(json.dumps(result.to_dict()))
     plain["launches"][0]["failure"] = "it hung"
     plain["launches"][0]["measurement"] |= {"failure": "it hung", "stop_reason": "it hung"}
-    (launch,) = Result.from_dict(plain).launches
-    assert launch.failure == Failure(FailureCode.FAILED, "it hung")
-    assert launch.measurement is not None
-    assert launch.measurement.failure == launch.failure
+    (run,) = Result.from_dict(plain).launches
+    assert run.failure == Failure(FailureCode.FAILED, "it hung")
+    assert run.measurement is not None
+    assert run.measurement.failure == run.failure
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_recording_that_is_on_has_a_warning(tmp_path: Path) -> None:
     assert "recording" not in {warning.code for warning in after.warnings}
 
 
-def test_a_flag_of_several_launches_is_one_line() -> None:
+def test_a_flag_of_several_process_runs_is_one_line() -> None:
     def drifting(call: int) -> float:
         return MS * (1 + call / 2_000)
 

@@ -186,12 +186,12 @@ def test_samples_that_are_kept_are_not_the_models_memory() -> None:
     assert abs(peaks[1] - peaks[0]) < 10_000_000
 
 
-def test_launches_without_a_larger_batch_before_go_first() -> None:
+def test_process_runs_without_a_larger_batch_before_go_first() -> None:
     batch = batch_of([1.0], [1.0], [1.0])
     readings = ((70, False), (90, True), (80, False))
     batch.launches = [
-        replace(launch, extra={"memory": {"host_resident_bytes": read}, "after_larger": after_larger})
-        for launch, (read, after_larger) in zip(batch.launches, readings, strict=True)
+        replace(run, extra={"memory": {"host_resident_bytes": read}, "after_larger": after_larger})
+        for run, (read, after_larger) in zip(batch.launches, readings, strict=True)
     ]
     assert batch.host_peak == (80, False)
     assert row_of(batch, STAMP)["memory_kind"] == "host peak"
@@ -204,11 +204,11 @@ def test_the_three_times_of_a_call_on_a_device() -> None:
     batch = batch_of([2.0] * 10, [2.0] * 10)
     assert (row_of(batch, STAMP)["enqueue_p50_ms"], row_of(batch, STAMP)["device_p50_ms"]) == (None, None)
     for place, (enqueue_ms, device_s) in enumerate([(0.2, 0.0015), (0.4, 0.0017)]):
-        launch = batch.launches[place]
-        assert launch.measurement is not None
-        measured = replace(launch.measurement, enqueue_ns=np.full(10, round(enqueue_ms * 1e6)))
+        run = batch.launches[place]
+        assert run.measurement is not None
+        measured = replace(run.measurement, enqueue_ns=np.full(10, round(enqueue_ms * 1e6)))
         extra = {"device_time_s": [device_s, 9.0, device_s / 2]}
-        batch.launches[place] = replace(launch, measurement=measured, extra=extra)
+        batch.launches[place] = replace(run, measurement=measured, extra=extra)
     batch.description = replace(batch.description, device_type="cuda")
     row = row_of(batch, STAMP)
     assert (row["enqueue_p50_ms"], row["device_p50_ms"]) == (pytest.approx(0.3), pytest.approx(1.6))

@@ -50,7 +50,7 @@ def test_too_few_samples_for_an_interval_may_be_enough_to_miss() -> None:
 
 
 class PlayedSession:
-    """A session whose launches give `result_of(batch size, launch)`: milliseconds, or an error."""
+    """A session whose process runs give `result_of(batch size, process run)`: milliseconds, or an error."""
 
     result_of: Any = None
 
@@ -59,7 +59,7 @@ class PlayedSession:
 
     def run(self, *, runs: int = 1, first: int = 1, **_limits: Any) -> SessionResult:
         for size in self.result.settings.batch_sizes:
-            told = [PlayedSession.result_of(size, launch) for launch in range(first, first + runs)]
+            told = [PlayedSession.result_of(size, run) for run in range(first, first + runs)]
             failed = next((each for each in told if isinstance(each, Exception)), None)
             if failed is not None:
                 self.result.failure = failed
@@ -76,33 +76,33 @@ def search_with(result_of: Any, monkeypatch: pytest.MonkeyPatch, slo: str = "p50
     monkeypatch.setattr(PlayedSession, "result_of", staticmethod(result_of))
     monkeypatch.setattr(benchmark_run, "Session", PlayedSession)
     job = JobSettings((1,))
-    request = Request(SystemSpec("m"), job, launches=3, target=parse_target(slo), find_largest=True)
+    request = Request(SystemSpec("m"), job, runs=3, target=parse_target(slo), find_largest=True)
     return Benchmark(request).run()
 
 
-def test_a_size_near_the_limit_is_judged_by_launches_and_stays_open_between(
+def test_a_size_near_the_limit_is_judged_by_process_runs_and_stays_open_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    launches: dict[int, int] = {}
+    runs: dict[int, int] = {}
 
-    def result_of(size: int, launch: int) -> float:
-        launches[size] = max(launch, launches.get(size, 0))
+    def result_of(size: int, run: int) -> float:
+        runs[size] = max(run, runs.get(size, 0))
         # Launches differ by 5%: one of them is "met" with 8 samples, the next one "missed".
-        return size * 2.5 * (0.96, 1.05, 0.99, 1.02, 0.97)[launch - 1]
+        return size * 2.5 * (0.96, 1.05, 0.99, 1.02, 0.97)[run - 1]
 
     found = search_with(result_of, monkeypatch)
     assert found.largest is not None
     assert found.largest.outcomes[8] == "open"
     assert (found.largest.batch_size, found.largest.why) == (7, "open")
     assert found.largest.open_sizes == [8]
-    assert (launches[1], launches[4], launches[8], launches[16]) == (3, 1, 5, 1)
+    assert (runs[1], runs[4], runs[8], runs[16]) == (3, 1, 5, 1)
     (note,) = [line for line in finding_notes(found) if line.startswith("largest")]
     assert note.startswith("largest batch size: 7 (whether larger ones meet the target is open); open: 8,")
     assert found.verdicts[7] == "met"
 
 
 def test_a_size_that_crashes_ends_the_search_and_keeps_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def result_of(size: int, launch: int) -> Any:
+    def result_of(size: int, run: int) -> Any:
         return BenchmarkError("crashed with signal SIGSEGV") if size >= 8 else 1.0
 
     found = search_with(result_of, monkeypatch)
@@ -115,7 +115,7 @@ def test_a_size_that_crashes_ends_the_search_and_keeps_what_it_found(monkeypatch
 def test_a_model_that_never_works_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 
-    def result_of(size: int, launch: int) -> Any:
+    def result_of(size: int, run: int) -> Any:
         tried.append(size)
         return BenchmarkError("raised ValueError")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuprof.bench.workers import launcher
+from gpuprof.bench.workers import process
 
 
 @pytest.fixture
@@ -15,12 +15,12 @@ def limit_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """`limit_calls(quiet_s)` applies time limits to calls of the model alone, with `quiet_s` added."""
 
     def limit(quiet_s: float) -> None:
-        whole = launcher._Listener._step_limit_s
+        whole = process._Listener._step_limit_s
 
-        def step_limit_s(listener: launcher._Listener) -> float:
-            return whole(listener) if listener.last.state in launcher._CALLING else 120.0
+        def step_limit_s(listener: process._Listener) -> float:
+            return whole(listener) if listener.last.state in process._CALLING else 120.0
 
-        monkeypatch.setattr(launcher, "QUIET_S", quiet_s)
-        monkeypatch.setattr(launcher._Listener, "_step_limit_s", step_limit_s)
+        monkeypatch.setattr(process, "QUIET_S", quiet_s)
+        monkeypatch.setattr(process._Listener, "_step_limit_s", step_limit_s)
 
     return limit

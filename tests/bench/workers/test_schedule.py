@@ -35,19 +35,17 @@ def plan(factory: str, **arguments: Any) -> CallablePlan:
     return CallablePlan(FactorySpec(f"launched:{factory}", arguments), FEW, batch_size=8)
 
 
-@pytest.mark.parametrize("launches", [1, 2, 5, 10])
+@pytest.mark.parametrize("runs", [1, 2, 5, 10])
 @pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a", "b", "c"]])
-def test_each_is_launched_as_often_and_every_second_turn_is_the_mirror(
-    names: list[str], launches: int
-) -> None:
-    order = run_order(names, launches, seed=5)
-    assert Counter(order) == dict.fromkeys(names, launches)
+def test_each_is_run_as_often_and_every_second_turn_is_the_mirror(names: list[str], runs: int) -> None:
+    order = run_order(names, runs, seed=5)
+    assert Counter(order) == dict.fromkeys(names, runs)
     width = len(names)
     turns = [order[start : start + width] for start in range(0, len(order), width)]
     assert all(sorted(turn) == names for turn in turns)
     for first, second in zip(turns[::2], turns[1::2], strict=False):
         assert second == first[::-1]
-    assert order == run_order(names, launches, seed=5)
+    assert order == run_order(names, runs, seed=5)
 
 
 def test_the_order_is_random_over_seeds() -> None:
@@ -55,7 +53,7 @@ def test_the_order_is_random_over_seeds() -> None:
     assert min(firsts.values()) > 30
 
 
-def test_launches_of_two_configurations() -> None:
+def test_process_runs_of_two_configurations() -> None:
     seen: list[tuple[str, int, int]] = []
 
     def progress(run: ProcessRun, done: int, planned: int) -> None:
@@ -68,16 +66,16 @@ def test_launches_of_two_configurations() -> None:
     processes = set()
     for result in results.values():
         assert len(result.samples) == 80
-        assert [launch.failure for launch in result.launches] == [None, None]
+        assert [run.failure for run in result.launches] == [None, None]
         assert result.batch_size == 8
         assert result.description is not None
         # A benchmark measures the framework alone: nothing listens to its operators.
         assert result.description["details"] == {"collector": "none"}
         assert result.environment["python"]
-        for launch in result.launches:
-            processes.add(launch.extra["process_id"])
-            assert launch.extra["load_s"] >= 0
-            assert launch.extra["memory"]["host_resident_bytes"] == 12_345
+        for run in result.launches:
+            processes.add(run.extra["process_id"])
+            assert run.extra["load_s"] >= 0
+            assert run.extra["memory"]["host_resident_bytes"] == 12_345
     assert len(processes) == 4
     assert os.getpid() not in processes
     again = Result.from_dict(json.loads(json.dumps(results["a"].to_dict())))
@@ -93,7 +91,7 @@ def test_failures_are_outcomes_in_one_line() -> None:
         "works": plan("talking"),
     }
     done = run_callables(plans, 1)
-    failures = {run.name: done.launch(run).failure for run in done.runs}
+    failures = {run.name: done.result_of(run).failure for run in done.runs}
     assert failures["raises"] == Failure(FailureCode.FAILED, "RuntimeError: not here")
     assert str(failures["dies"]) == (
         "the model's process ended with exit code 7 during importing the framework or calling the factory; "
@@ -120,12 +118,12 @@ def test_a_process_that_hangs_is_ended_with_its_children_and_keeps_its_samples(
         hanging = CallablePlan(FactorySpec("launched:hanging", {"fifo": str(fifo)}), settings)
         limit_calls(0.5)
         done = run_callables({"hangs": hanging}, 1, time_limit_s=2.0)
-        run = done.runs[0]
-        assert run.failure is not None
-        assert run.failure.code is FailureCode.TIME_LIMIT
-        launch = done.launch(run)
-        assert launch.measurement is not None
-        assert len(launch.measurement.samples_ns) > 0
+        made = done.runs[0]
+        assert made.failure is not None
+        assert made.failure.code is FailureCode.TIME_LIMIT
+        run = done.result_of(made)
+        assert run.measurement is not None
+        assert len(run.measurement.samples_ns) > 0
         assert os.read(reader, 100) == b"alive"
         # The end of the file: the child that held it open is gone too.
         assert select.select([reader], [], [], 180)[0]
@@ -136,7 +134,7 @@ def test_a_process_that_hangs_is_ended_with_its_children_and_keeps_its_samples(
     assert "no response within 2 s of calls" in str(result)
 
 
-def test_an_interrupt_keeps_the_launches_that_are_done() -> None:
+def test_an_interrupt_keeps_the_process_runs_that_are_done() -> None:
     plans = {"works": plan("talking"), "interrupts": plan("interrupting")}
     seed = next(seed for seed in range(10) if run_order(list(plans), 1, seed)[0] == "works")
     done = run_callables(plans, 3, seed=seed)
@@ -146,7 +144,7 @@ def test_an_interrupt_keeps_the_launches_that_are_done() -> None:
     assert len(done.results()["works"].samples) == 40
 
 
-def test_benchmark_in_launches_finds_functions_by_name() -> None:
+def test_benchmark_in_process_runs_finds_functions_by_name() -> None:
     result = gpuprof.benchmark(launched.add, launched.two_numbers, iterations=30, warmup=2, launches=2)
     assert len(result.samples) == 60
     assert [len(each.samples_ns) for each in result.measurements] == [30, 30]
@@ -155,7 +153,7 @@ def test_benchmark_in_launches_finds_functions_by_name() -> None:
     assert "one_process_run" not in {warning.code for warning in result.warnings}
 
 
-def test_benchmark_in_launches_keeps_what_was_measured_before_a_failure() -> None:
+def test_benchmark_in_process_runs_keeps_what_was_measured_before_a_failure() -> None:
     result = gpuprof.benchmark(launched.fail_late, iterations=100, warmup=10, launches=2)
     assert len(result.samples) == 100
     (failed,) = [each.values for each in result.warnings if each.code == "failed_process_runs"]
@@ -194,16 +192,16 @@ def test_names() -> None:
         assert "\n" not in str(raised.value)
 
 
-def test_a_launch_starts_no_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_run_starts_no_process_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WORKER_VARIABLE, "1")
     with pytest.raises(BenchmarkError, match="__main__"):
         run_callables({"a": plan("talking")}, 1)
 
 
-@pytest.mark.parametrize(("launches", "limit_s"), [(0, 1.0), (1, 0.0), (1, float("nan"))])
-def test_counts_and_limits_that_make_no_sense_are_refused(launches: int, limit_s: float) -> None:
+@pytest.mark.parametrize(("runs", "limit_s"), [(0, 1.0), (1, 0.0), (1, float("nan"))])
+def test_counts_and_limits_that_make_no_sense_are_refused(runs: int, limit_s: float) -> None:
     with pytest.raises(BenchmarkError, match="at least one"):
-        run_callables({"a": plan("talking")}, launches, time_limit_s=limit_s)
+        run_callables({"a": plan("talking")}, runs, time_limit_s=limit_s)
 
 
 def test_arguments_are_plain_data() -> None:

@@ -91,9 +91,9 @@ def medians_s(each: VariantResult) -> Medians:
     """Return the median seconds of a call by batch size and process run, of those that completed."""
     return {
         batch.batch_size: {
-            launch.position: float(np.median(measured.samples))
-            for launch in batch.launches
-            if (measured := launch.measurement) is not None and measured.is_complete
+            run.position: float(np.median(measured.samples))
+            for run in batch.launches
+            if (measured := run.measurement) is not None and measured.is_complete
         }
         for batch in each.session.batches
     }
@@ -309,7 +309,7 @@ def _method(result: ComparisonResult) -> ComparisonMethod:
     spec = plan.baseline.spec
     return ComparisonMethod(
         launches=plan.launches,
-        launches_done=result.launches_done,
+        launches_done=result.runs_done,
         launches_kept=result.kept.total(),
         order="counterbalanced",
         confidence=CONFIDENCE,
@@ -329,7 +329,7 @@ def _method(result: ComparisonResult) -> ComparisonMethod:
 
 
 def _notes(result: ComparisonResult) -> Iterator[Diagnostic]:
-    done, kept = result.launches_done, result.kept.total()
+    done, kept = result.runs_done, result.kept.total()
     planned = result.plan.launches * len(result.variants)
     if kept:
         yield note("restored_runs", restored=kept, runs=done)

@@ -16,8 +16,8 @@ from gpuprof.bench.measure.memory import memory_failures
 from gpuprof.bench.models.data import Dataset, open_dataset
 from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.workers.events import Event, Found, Send
-from gpuprof.bench.workers.launcher import run_process
 from gpuprof.bench.workers.measuring import load_system, prepare_system
+from gpuprof.bench.workers.process import run_process
 
 SAMPLES = 8
 _FRAMEWORKS = ("auto", "pytorch", "torch-compile")

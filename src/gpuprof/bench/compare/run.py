@@ -135,7 +135,7 @@ def _accuracy(comparison: ComparisonRun, watch: Watcher) -> AccuracyOfAll:
     def show(variant: str, event: Event) -> None:
         is_predicting = event.state is not State.COMPARING_LAYERS
         shown = dataclasses.replace(event, state=State.PREDICTING) if is_predicting else event
-        watch(RunEvent(variant, 1, comparison.result.launches_done, comparison.planned, shown))
+        watch(RunEvent(variant, 1, comparison.result.runs_done, comparison.planned, shown))
 
     try:
         return compare_accuracy(comparison.plan, comparison.folder / "answers", show)

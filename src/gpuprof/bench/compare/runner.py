@@ -47,12 +47,12 @@ class VariantResult:
 class ComparisonResult:
     """What was measured of all variants, in the plan's order.
 
-    `kept` counts for each variant the process runs of an earlier time, which are among `launches_done`.
+    `kept` counts for each variant the process runs of an earlier time, which are among `runs_done`.
     """
 
     plan: ComparisonPlan
     variants: list[VariantResult] = field(default_factory=list)
-    launches_done: int = 0
+    runs_done: int = 0
     kept: Counter[str] = field(default_factory=Counter)
     measured_s: float = 0.0
 
@@ -106,7 +106,7 @@ class ComparisonRun:
         finally:
             for each in self.result.variants:
                 for batch in each.session.batches:
-                    batch.launches.sort(key=lambda launch: launch.position)
+                    batch.launches.sort(key=lambda run: run.position)
         for each in self.result.variants if plan.profile else ():
             if each.session.batches:
                 self._record_run(each)
@@ -123,13 +123,13 @@ class ComparisonRun:
                 f"{journal.path}: process run {number} of {name} is damaged: {_FRESH}"
             ) from error
         self.result.kept[name] += 1
-        self.result.launches_done += 1
+        self.result.runs_done += 1
         self.result.measured_s += entry.took_s
 
     def _ended(self, journal: Journal, made: ProcessRun) -> None:
         if made.failure is not None and made.failure.code is FailureCode.INTERRUPTED:
             return
-        self.result.launches_done += 1
+        self.result.runs_done += 1
         self.result.measured_s += made.elapsed_s
         variant = self.result.of(made.name).variant
         if self.plan.fingerprint(variant) != self._fingerprints[variant.name]:

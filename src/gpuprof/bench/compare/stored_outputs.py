@@ -31,8 +31,8 @@ from gpuprof.bench.models.data import Dataset, open_dataset
 from gpuprof.bench.models.sources import parse_model
 from gpuprof.bench.serialization import decode, encode
 from gpuprof.bench.workers.events import Event, Send, State
-from gpuprof.bench.workers.launcher import run_process
 from gpuprof.bench.workers.measuring import load_system, prepare_system
+from gpuprof.bench.workers.process import run_process
 from gpuprof.bench.workers.schedule import TIME_LIMIT_S
 from gpuprof.errors import BenchmarkError
 

@@ -135,7 +135,7 @@ class TrafficResult:
 
     names: tuple[str, str]
     settings: TrafficSettings
-    launches: tuple[TrafficRun, ...]
+    runs: tuple[TrafficRun, ...]
     failures: tuple[str, ...] = ()
     interrupted: bool = False
 
@@ -143,7 +143,7 @@ class TrafficResult:
     def figures(self) -> tuple[TrafficRatio, ...]:
         """The ratios second over first, judged together; without a ratio where process runs are too few."""
         logs = {
-            name: [found for each in self.launches if (found := each.log_ratio(quantile)) is not None]
+            name: [found for each in self.runs if (found := each.log_ratio(quantile)) is not None]
             for name, quantile in QUANTILES.items()
         }
         margins = dict.fromkeys(QUANTILES, self.settings.tail_margin) | {"p50": self.settings.margin}
@@ -158,7 +158,7 @@ class TrafficResult:
     @cached_property
     def arms(self) -> tuple[_ArmOfAll, _ArmOfAll]:
         """The requests of both variants in all process runs."""
-        first, second = (_ArmOfAll([each.arms[arm] for each in self.launches]) for arm in (0, 1))
+        first, second = (_ArmOfAll([each.arms[arm] for each in self.runs]) for arm in (0, 1))
         return first, second
 
     @property
@@ -191,7 +191,7 @@ class TrafficResult:
         return TrafficFigures(
             variants=self.names,
             split=self.settings.split,
-            launches=len(self.launches),
+            launches=len(self.runs),
             settings=to_plain(self.settings),
             confidence=CONFIDENCE,
             arms=(first, second),
@@ -199,7 +199,7 @@ class TrafficResult:
             figures=self.figures,
             launch_ratios=tuple(
                 {"launch": each.number, **{name: _exp(each.log_ratio(q)) for name, q in QUANTILES.items()}}
-                for each in self.launches
+                for each in self.runs
             ),
             advice=self.advice,
             failures=self.failures,
@@ -336,7 +336,7 @@ def _advise(result: TrafficResult) -> TrafficAdvice:
     if not reasons:
         same = note("traffic_same", variant=second, figures=judged)
         return TrafficAdvice(RolloutAction.ROLL_OUT, note("roll_out", second=second), (same,))
-    runs = len(result.launches)
+    runs = len(result.runs)
     needed = [runs_needed(each) for each in inconclusive]
     needed += [result.failed.runs_needed(settings.error_margin, runs)] if may_fail else []
     more = _more_runs(needed, runs, has_median=has_median)

@@ -159,9 +159,9 @@ def judge(
     different ways, or have nothing in common.
     """
     notes = [*_differences(baseline, candidate, any_machine), *_aborted(baseline), *_aborted(candidate)]
-    shared = [each for each in baseline.launches_s if each in candidate.launches_s]
+    shared = [each for each in baseline.medians_s if each in candidate.medians_s]
     if not shared:
-        raise _nothing_shared(candidate, str(baseline.path), next(iter(baseline.launches_s)))
+        raise _nothing_shared(candidate, str(baseline.path), next(iter(baseline.medians_s)))
     for each in shared:
         _check_way(each, baseline, candidate)
     pairs = {each: (_figures(baseline, each), _figures(candidate, each)) for each in shared}
@@ -170,9 +170,9 @@ def judge(
         _compared_row(each, *pairs[each], compared[each])
         if each in compared
         else GateRow(configuration=each, baseline_s=float(np.median(_figures(baseline, each))))
-        for each in baseline.launches_s
+        for each in baseline.medians_s
     )
-    notes += _only_candidate([each for each in candidate.launches_s if each not in baseline.launches_s])
+    notes += _only_candidate([each for each in candidate.medians_s if each not in baseline.medians_s])
     return Gate(rows, margin, tuple(notes))
 
 
@@ -258,7 +258,7 @@ def _check_way(each: Configuration, baseline: ResultFile, candidate: ResultFile)
 
 
 def _figures(side: ResultFile, each: Configuration) -> tuple[float, ...]:
-    figures = side.launches_s[each]
+    figures = side.medians_s[each]
     if not figures:
         raise BenchmarkError(f"{side.path}: no process run of {each} completed: measure it again")
     return figures
@@ -291,8 +291,8 @@ def judge_history(history: History, *, margin: float = MARGIN, seed: int = 0) ->
 
     Raises BenchmarkError where history and candidates have nothing in common.
     """
-    measured = list(dict.fromkeys(each for file in history.candidates for each in file.launches_s))
-    known = {each for file in history.files for each in file.launches_s}
+    measured = list(dict.fromkeys(each for file in history.candidates for each in file.medians_s))
+    known = {each for file in history.files for each in file.medians_s}
     shared = [each for each in measured if each in known]
     if not shared:
         raise _nothing_shared(history.candidates[0], "the history", measured[0])
@@ -314,7 +314,7 @@ def _lacking(history: History, measured: Sequence[Configuration]) -> list[Config
 
     lacking: dict[Configuration, None] = {}
     for wanted in {kind(each) for each in measured}:
-        files = [[each for each in file.launches_s if kind(each) == wanted] for file in history.files]
+        files = [[each for each in file.medians_s if kind(each) == wanted] for file in history.files]
         newest: list[Configuration] = next((found for found in reversed(files) if found), [])
         lacking |= dict.fromkeys(each for each in newest if each not in measured)
     return sorted(lacking, key=str)
@@ -325,24 +325,24 @@ class _Series:
 
     def __init__(self, history: History, configuration: Configuration, seed: int) -> None:
         self.configuration = configuration
-        self.files = [each for each in history.files if configuration in each.launches_s]
-        self.new = [each for each in history.candidates if configuration in each.launches_s]
+        self.files = [each for each in history.files if configuration in each.medians_s]
+        self.new = [each for each in history.candidates if configuration in each.medians_s]
         self._candidates = len(history.candidates)
-        logs = [np.log(each.launches_s[configuration]) for each in self.files]
+        logs = [np.log(each.medians_s[configuration]) for each in self.files]
         changes = find_change_points([float(each.mean()) for each in logs], seed=seed)
         self.levels = Levels(tuple(logs), tuple(changes))
 
     @property
     def ratio(self) -> LogRatio | None:
         """The candidates over the level; None where the variation between files is unknown."""
-        return self.levels.against([np.log(each.launches_s[self.configuration]) for each in self.new])
+        return self.levels.against([np.log(each.medians_s[self.configuration]) for each in self.new])
 
     def row(self, judged: Judgement | None) -> GateRow:
         """Return what is found."""
         begin, end = self.levels.last
         variance = self.levels.between_files()
         variation = None if variance is None else math.sqrt(variance.value)
-        new = [float(np.log(each.launches_s[self.configuration]).mean()) for each in self.new]
+        new = [float(np.log(each.medians_s[self.configuration]).mean()) for each in self.new]
         baseline_s = math.exp(float(self.levels.figures[begin:end].mean()))
         candidate_s = math.exp(sum(new) / len(new)) if new else None
         return GateRow(

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from gpuprof.bench.workers.launcher import end_session, last_words
+from gpuprof.bench.workers.process import end_session, last_words
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 LIMIT_S = 120.0

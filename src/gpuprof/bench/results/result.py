@@ -74,7 +74,7 @@ class Result:
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
         """The measurements of the process runs that gave samples."""
-        found = (launch.measurement for launch in self.launches)
+        found = (run.measurement for run in self.launches)
         return tuple(each for each in found if each is not None and len(each.samples_ns))
 
     @cached_property
@@ -164,7 +164,7 @@ class Result:
         return (*self.more_warnings, *self._run_warnings(), *of_runs)
 
     def _run_warnings(self) -> Iterator[Diagnostic]:
-        failed = [str(launch.failure) for launch in self.launches if launch.failure is not None]
+        failed = [str(run.failure) for run in self.launches if run.failure is not None]
         if failed:
             values = {"failed": len(failed), "process_runs": len(self.launches), "first": failed[0]}
             yield Diagnostic("failed_process_runs", Severity.WARNING, values)
@@ -208,12 +208,12 @@ def _with_typed_failures(data: Mapping[str, Any]) -> dict[str, Any]:
             return plain
         return {**plain, "failure": to_plain(Failure(FailureCode.FAILED, plain["failure"]))}
 
-    launches = data.get("launches")
-    if not isinstance(launches, list):
+    runs = data.get("launches")
+    if not isinstance(runs, list):
         return dict(data)
     found = [
         typed({**each, "measurement": typed(each.get("measurement"))}) if isinstance(each, Mapping) else each
-        for each in launches
+        for each in runs
     ]
     return {**data, "launches": found}
 
@@ -264,15 +264,15 @@ def _origin_lines(result: Result) -> Iterator[str]:
     yield f"{len(result.samples):,} samples of {calls:,} calls in {runs}, {kinds}"
     if measured and measured[0].calls_per_sample > 1:
         yield f"each sample is the mean of {measured[0].calls_per_sample:,} calls: quantiles are of those"
-    for launch in result.launches[:1]:
-        each = launch.measurement
+    for run in result.launches[:1]:
+        each = run.measurement
         if each is not None:
             yield f"warm-up: {each.warmup}"
             yield f"stopped: {stop_text(each)}"
             first = None if each.warmup is None else each.warmup.first_call_s
             parts = {
-                "load": launch.extra.get("load_s"),
-                "prepare": launch.extra.get("prepare_s"),
+                "load": run.extra.get("load_s"),
+                "prepare": run.extra.get("prepare_s"),
                 "first call": first,
             }
             yield "  ".join(f"{name} {_seconds(value)}" for name, value in parts.items() if value is not None)

@@ -59,7 +59,7 @@ class BatchResult:
 
     def values_of(self, *path: str) -> list[Any]:
         """Return a value of `extra` of those process runs that have it."""
-        found: list[Any] = [launch.extra for launch in self.launches]
+        found: list[Any] = [run.extra for run in self.launches]
         for name in path:
             found = [each.get(name) for each in found if each is not None]
         return [each for each in found if each is not None]
@@ -79,9 +79,9 @@ class BatchResult:
         That one may hold on to memory, so process runs in which none came before go first.
         """
         read = [
-            (host, bool(launch.extra.get("after_larger")))
-            for launch in self.launches
-            if (host := (launch.extra.get("memory") or {}).get("host_resident_bytes")) is not None
+            (host, bool(run.extra.get("after_larger")))
+            for run in self.launches
+            if (host := (run.extra.get("memory") or {}).get("host_resident_bytes")) is not None
         ]
         clean = [host for host, is_after_larger in read if not is_after_larger]
         return (max(clean), False) if clean else (min((host for host, _ in read), default=None), True)

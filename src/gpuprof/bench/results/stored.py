@@ -53,7 +53,7 @@ class ResultFile:
     data: str | None
     versions: dict[str, str]
     profile: Path | None
-    launches_s: dict[Configuration, tuple[float, ...]]
+    medians_s: dict[Configuration, tuple[float, ...]]
     ways: Mapping[Configuration, tuple[str, str]]
     aborted: Mapping[Configuration, tuple[int, int]] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ def read_result_file(path: Path) -> ResultFile:
             Configuration(*(each["row"][name] for name in Configuration._fields)): Result.from_dict(each)
             for each in document["results"]
         }
-        medians_s = {each: launch_medians_s(result) for each, result in results.items()}
+        medians_s = {each: completed_medians_s(result) for each, result in results.items()}
         first: Mapping[str, Any] = document["results"][0] if results else {"environment": {}}
         environment, described = first["environment"], first.get("description") or {}
         machine = {name: environment.get(name) for name in _MACHINE} | {
@@ -99,7 +99,7 @@ def read_result_file(path: Path) -> ResultFile:
             data=((document.get("asked") or {}).get("spec") or {}).get("data"),
             versions={str(key): str(value) for key, value in (environment.get("versions") or {}).items()},
             profile=_profile(path, document),
-            launches_s=medians_s,
+            medians_s=medians_s,
             ways={each: (result.settings.mode, result.settings.caches) for each, result in results.items()},
             aborted={
                 each: (len(result.launches) - len(medians_s[each]), len(result.launches))
@@ -145,7 +145,7 @@ def _profile(path: Path, document: Mapping[str, Any]) -> Path | None:
     return next(found, None)
 
 
-def launch_medians_s(result: Result) -> tuple[float, ...]:
+def completed_medians_s(result: Result) -> tuple[float, ...]:
     """Return the median seconds of a call for each process run that completed."""
     return tuple(each.median_s for each in result.measurements if each.is_complete)
 
@@ -215,7 +215,7 @@ def _read_all(paths: Iterable[Path], option: str) -> list[ResultFile]:
 
 def _checked(file: ResultFile) -> ResultFile:
     """Return a file of a history, all of whose configurations have figures. Raises BenchmarkError."""
-    empty = next((each for each, figures in file.launches_s.items() if not figures), None)
+    empty = next((each for each, figures in file.medians_s.items() if not figures), None)
     if empty is not None:
         raise BenchmarkError(f"{file.path}: no process run of {empty} completed: measure it again")
     file.at  # noqa: B018 - raises for what is not a time
@@ -226,10 +226,10 @@ def _earlier(
     ordered: Sequence[ResultFile], new: Sequence[ResultFile]
 ) -> tuple[list[ResultFile], list[Diagnostic]]:
     """Leave out copies, and what is newer than the first candidate."""
-    copies = {(each.at, tuple(each.launches_s.items())) for each in new}
+    copies = {(each.at, tuple(each.medians_s.items())) for each in new}
     kept, copied, newer = [], 0, 0
     for each in ordered:
-        content = (each.at, tuple(each.launches_s.items()))
+        content = (each.at, tuple(each.medians_s.items()))
         if content in copies:
             copied += 1
         elif each.at > new[0].at:

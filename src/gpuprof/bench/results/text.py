@@ -147,7 +147,7 @@ def energy_notes(batches: Sequence[BatchResult]) -> list[str]:
     """Return the energy of a sample for each batch size, or once that there is none and why."""
     notes = []
     for batch in batches:
-        readings = [launch.extra.get("energy") for launch in batch.launches]
+        readings = [run.extra.get("energy") for run in batch.launches]
         told = [each for each in readings if each is not None]
         joules = batch.middle("energy", "energy_per_sample_j")
         if joules is not None:

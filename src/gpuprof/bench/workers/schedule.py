@@ -16,7 +16,7 @@ from typing import Protocol
 from gpuprof.bench.failures import Failure, FailureCode, failure_of
 from gpuprof.bench.workers.events import Ended, Event, State
 from gpuprof.bench.workers.job import Job
-from gpuprof.bench.workers.launcher import refuse_in_worker, run_process
+from gpuprof.bench.workers.process import refuse_in_worker, run_process
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 TIME_LIMIT_S = 600.0

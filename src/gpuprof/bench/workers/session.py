@@ -249,9 +249,9 @@ class Session:
 
     def _records(self, number: int) -> Iterator[_BatchRecord]:
         for batch in self.result.batches:
-            for launch in batch.launches:
-                if launch.position == number:
-                    yield _BatchRecord(batch.batch_size, batch.description, batch.environment, launch)
+            for run in batch.launches:
+                if run.position == number:
+                    yield _BatchRecord(batch.batch_size, batch.description, batch.environment, run)
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """File what `record` returned of a process run. Raises BenchmarkError for what lacks something."""

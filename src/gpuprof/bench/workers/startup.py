@@ -22,7 +22,7 @@ from gpuprof.bench.models.sources import parse_model
 from gpuprof.bench.results.session import Startup
 from gpuprof.bench.workers.events import Event, State
 from gpuprof.bench.workers.job import MeasureJob
-from gpuprof.bench.workers.launcher import run_process
+from gpuprof.bench.workers.process import run_process
 
 # Where compilers keep what they made, by the variables that move it.
 _CACHE_VARIABLES = (

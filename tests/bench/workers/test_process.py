@@ -23,10 +23,10 @@ from gpuprof.bench.failures import (
     TimeLimitError,
 )
 from gpuprof.bench.measure.memory import bytes_as_asked, memory_kills, parse_bytes
-from gpuprof.bench.workers import launcher
+from gpuprof.bench.workers import process
 from gpuprof.bench.workers.events import Event, Samples, State, encode_event
-from gpuprof.bench.workers.launcher import ProcessExit, _Listener
 from gpuprof.bench.workers.measuring import SampleSender
+from gpuprof.bench.workers.process import ProcessExit, _Listener
 from gpuprof.bench.workers.schedule import RunEvent
 from gpuprof.bench.workers.session import Session, measurement_so_far
 
@@ -35,7 +35,7 @@ SETTINGS = JobSettings((1,), Settings(iterations=20, warmup=1))
 
 
 class PlayedProcess:
-    """A launch of which only the pipe is real; an interrupt has it write what `at_interrupt` holds."""
+    """A process run of which only the pipe is real; an interrupt has it write what `at_interrupt` holds."""
 
     pid = 0
     at_interrupt = b""
@@ -62,7 +62,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Any:
         child: Any = opened[-1]
         return _Listener(child, read_end, limit_s), child
 
-    monkeypatch.setattr(launcher.os, "kill", kill)
+    monkeypatch.setattr(process.os, "kill", kill)
     yield start
     for each in opened:
         os.close(each.write_end)
@@ -146,7 +146,7 @@ def test_a_search_by_memory_uses_what_is_known(factory: str, fits: bool) -> None
     assert isinstance(found.failure, DoesNotFitError) is not fits, found.failure
 
 
-def test_samples_of_a_launch_that_hangs_are_kept_and_its_size_is_not_tried_again(
+def test_samples_of_a_process_run_that_hangs_are_kept_and_its_size_is_not_tried_again(
     limit_calls: Callable[[float], None],
 ) -> None:
     spec = SystemSpec(f"{MODELS}:hanging_later", input_shape=(3,))
@@ -206,7 +206,7 @@ Session(SystemSpec(sys.argv[1]), JobSettings((1,))).run()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere a thread ends what lets it run")
-def test_a_launch_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_process_run_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     fifo = tmp_path / "held"
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
