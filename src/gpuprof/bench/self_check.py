@@ -30,9 +30,7 @@ from gpuprof.stats.significance import plain_means, welch
 from gpuprof.text.table import wrapped
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
+    from gpuprof.stats.arrays import Floats
 
 
 RUNS_PER_SIDE = 5

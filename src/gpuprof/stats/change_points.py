@@ -18,10 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Numbers = npt.NDArray[np.int64]
+    from gpuprof.stats.arrays import Floats, Integers
 
 
 LEVEL = 0.05
@@ -58,7 +55,7 @@ def find_change_points(
     return _moved_to_best(values, found)
 
 
-def _splits(segments: Sequence[tuple[int, int]]) -> Numbers:
+def _splits(segments: Sequence[tuple[int, int]]) -> Integers:
     """Return (begin, split, end) of each candidate split, in seeded intervals of the segments."""
     rows = [
         (begin + low, begin + split, begin + high)
@@ -98,7 +95,7 @@ def _standardized(values: Floats, segments: Sequence[tuple[int, int]]) -> Floats
     return scores
 
 
-def _contrasts(rows: Floats, splits: Numbers) -> Floats:
+def _contrasts(rows: Floats, splits: Integers) -> Floats:
     """Return for each row and split the difference of the means on both sides, over its standard error."""
     sums = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(rows, axis=1)], axis=1)
     begin, split, end = splits.T
@@ -112,7 +109,7 @@ def _contrasts(rows: Floats, splits: Numbers) -> Floats:
 def _is_significant(
     scores: Floats,
     segments: Sequence[tuple[int, int]],
-    splits: Numbers,
+    splits: Integers,
     best: float,
     level: float,
     permutations: int,

@@ -17,9 +17,7 @@ import numpy as np
 from gpuprof.errors import UnavailableError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
+    from gpuprof.stats.arrays import Floats
 
 _NO_SCIPY = "statistics need SciPy, which is not installed; hint: pip install 'gpuprof-native[bench]'"
 # Finite also where the level is 0, so that an error of 0 still gives an interval without width.

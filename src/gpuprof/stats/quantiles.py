@@ -23,9 +23,7 @@ from gpuprof.stats.distributions import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
+    from gpuprof.stats.arrays import Floats
 
 
 CONFIDENCE = 0.95

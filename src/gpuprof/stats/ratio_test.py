@@ -23,9 +23,7 @@ from gpuprof.stats.quantiles import CONFIDENCE
 from gpuprof.stats.significance import discoveries, plain_means, welch
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
+    from gpuprof.stats.arrays import Floats
 
 
 K = TypeVar("K", bound=Hashable)

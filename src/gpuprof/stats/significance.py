@@ -15,10 +15,7 @@ import numpy as np
 from gpuprof.stats.distributions import student_p_value, student_quantile
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Flags = npt.NDArray[np.bool_]
+    from gpuprof.stats.arrays import Flags, Floats
 
 TRIMMED_SHARE = 0.2  # of the samples, at each end
 _STRONGEST_CORRELATION = 0.75

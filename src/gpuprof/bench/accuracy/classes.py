@@ -22,10 +22,7 @@ from gpuprof.stats.quantiles import CONFIDENCE
 from gpuprof.stats.significance import discoveries
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Integers = npt.NDArray[np.int64]
+    from gpuprof.stats.arrays import Array, Flags, Floats, Integers
 
 Confusion = Mapping[tuple[int, int], int]
 
@@ -186,7 +183,7 @@ class ClassificationSum:
         if known is not None:
             self._add_paired(known, predictions[0] == known, predictions[1] == known)
 
-    def _checked(self, labels: npt.NDArray[Any]) -> Integers:
+    def _checked(self, labels: Array) -> Integers:
         wrong = labels[(labels < 0) | (labels >= self.classes)]
         if len(wrong):
             raise BenchmarkError(
@@ -203,7 +200,7 @@ class ClassificationSum:
         order[np.isnan(scores).any(axis=1)] = NO_PREDICTION
         return order
 
-    def _add_paired(self, labels: Integers, old: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_]) -> None:
+    def _add_paired(self, labels: Integers, old: Flags, new: Flags) -> None:
         if self._paired is None:
             self._paired = np.zeros((self.classes, 4), dtype=np.int64)
         column = np.where(old, np.where(new, 0, 1), np.where(new, 2, 3))

@@ -10,18 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuprof.bench.number_text import place_text
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
-    Flags = npt.NDArray[np.bool_]
-    Floats = npt.NDArray[np.float64]
+    from gpuprof.stats.arrays import Array, Flags, Floats
 
 # Copies in float64 are made of so many elements at once, or of one sample.
 _CHUNK_ELEMENTS = 1 << 21
@@ -201,7 +197,7 @@ class NumericsSum:
             self._add_cosines(old.reshape(len(old), -1), new.reshape(len(new), -1))
         self.samples += len(old)
 
-    def _add_errors(self, old: Floats, new: Floats, both: npt.NDArray[np.bool_]) -> None:
+    def _add_errors(self, old: Floats, new: Floats, both: Flags) -> None:
         error, size = np.abs(new - old), np.abs(old)
         self._squares += float(np.square(error).sum())
         self._baseline_squares += float(np.square(old).sum())

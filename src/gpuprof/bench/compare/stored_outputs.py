@@ -37,9 +37,7 @@ from gpuprof.bench.workers.schedule import TIME_LIMIT_S
 from gpuprof.errors import BenchmarkError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from gpuprof.stats.arrays import Array
 
 
 FORMAT = 3

@@ -33,9 +33,7 @@ from gpuprof.stats.quantiles import CONFIDENCE, Estimate, PooledSamples, samples
 from gpuprof.stats.ratio_test import MARGIN, Judgement, LogRatio, judge_ratios
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
+    from gpuprof.stats.arrays import Floats
 
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}

@@ -13,11 +13,8 @@ from gpuprof.bench.measure.host import MachineUse
 from gpuprof.stats.quantiles import Slope, relative_drift, summarize
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from gpuprof.bench.measure.measurement import Measurement
-
-    Floats = npt.NDArray[np.float64]
+    from gpuprof.stats.arrays import Floats
 
 
 # Of the machine, not of what is measured: measuring again on a quieter machine may help.

@@ -25,7 +25,7 @@ from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.stats.quantiles import quantile_so_far, samples_needed
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from gpuprof.stats.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class MeasuringLoop:
         return {"limit_s": limit_s, "quantile": settings.quantile, "width": self._width()}
 
 
-def _seconds(wall_ns: list[int], calls: int) -> npt.NDArray[np.float64]:
+def _seconds(wall_ns: list[int], calls: int) -> Floats:
     return np.array(wall_ns, dtype=np.float64) / (1e9 * calls)
 
 

@@ -18,11 +18,8 @@ import numpy as np
 from gpuprof.errors import BenchmarkError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from gpuprof.bench.frameworks.base import FrameworkSystem
-
-    Array = npt.NDArray[Any]
+    from gpuprof.stats.arrays import Array
 
 # What a single unnamed output is called.
 ONLY_OUTPUT = "output"

@@ -22,10 +22,7 @@ from gpuprof.bench.measure.memory import memory_failures
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
-    Integers = npt.NDArray[np.int64]
+    from gpuprof.stats.arrays import Array, Integers
 
 IMAGE_SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 # Mean and deviation of ImageNet's red, green and blue, from 0 to 1.

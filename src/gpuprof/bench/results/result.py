@@ -33,7 +33,7 @@ from gpuprof.text.table import Column, text_table, wrapped
 from gpuprof.text.units import counted, format_duration
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from gpuprof.stats.arrays import Floats
 
 _QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 FORMAT = 1
@@ -78,7 +78,7 @@ class Result:
         return tuple(each for each in found if each is not None and len(each.samples_ns))
 
     @cached_property
-    def samples(self) -> npt.NDArray[np.float64]:
+    def samples(self) -> Floats:
         """Seconds of a call, raw; in throughput mode of the mean call of each window."""
         parts = [measurement.samples for measurement in self.measurements]
         return np.concatenate(parts) if parts else np.zeros(0)
