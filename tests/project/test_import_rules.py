@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "analyze": {"stats", "record", "run", *BASE},
     "render": {"record", "run", "analyze", *BASE},
     "bench": {"stats", "record", "run", "analyze", "render", *BASE},
-    "doctor": {"record", "run", "bench", *BASE},
+    "doctor": {"stats", "record", "run", "bench", *BASE},
     "opened_run": {"record", "run", "analyze", "render", *BASE},
     "profiling": {"opened_run", "record", "run", "analyze", *BASE},
     "api": {"profiling", "opened_run", "record", "analyze", "bench", *BASE},

@@ -79,7 +79,7 @@ def doctor(
 
 def _print_self_check(seconds: float | None, comparisons: int | None, as_json: bool) -> None:
     """Print the repeatability of comparisons; after Ctrl-C the results so far."""
-    from gpuprof.bench.self_check import SECONDS, self_check
+    from gpuprof.doctor.self_check import SECONDS, self_check
 
     whole_s = SECONDS if seconds is None else seconds
     about = f"{whole_s:.0f} seconds" if comparisons is None else f"{comparisons} comparisons"

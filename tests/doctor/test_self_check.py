@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from batches import batch_of
 
-from gpuprof.bench import self_check as module
 from gpuprof.bench.benchmark import CallableRuns
 from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.results.result import ProcessRunResult
-from gpuprof.bench.self_check import Replays, SelfCheck, SelfComparison, Sight, self_check
 from gpuprof.bench.workers.schedule import ProcessRun, run_order
 from gpuprof.cli.main import execute
+from gpuprof.doctor import self_check as module
+from gpuprof.doctor.self_check import Replays, SelfCheck, SelfComparison, Sight, self_check
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.proportions import exact_share
 from gpuprof.stats.ratio_test import compare, launches_needed, smallest_change
 
 
 class Played:
-    """Launches with a known variation of the medians, one a second; `breaks` is the interrupted one."""
+    """Process runs with a known variation of the medians, one a second; `breaks` is the interrupted one."""
 
     def __init__(self, spread: float = 0.01, breaks: int | None = None, failing: bool = False) -> None:
         self.generator = np.random.default_rng(60)
