@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
@@ -51,8 +50,8 @@ class FailedRunError(BenchmarkError):
 
     code = FailureCode.FAILED
 
-    def __init__(self, message: str, result: Any = None, *, hint: str = "") -> None:
-        super().__init__(str(Failure(self.code, message, hint)), result)
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(str(Failure(self.code, message, hint)))
         self.message, self.hint = message, hint
 
 
@@ -60,12 +59,6 @@ class DoesNotFitError(FailedRunError):
     """A batch needs more memory than there is."""
 
     code = FailureCode.OUT_OF_MEMORY
-
-    def with_budget(self, budget: str) -> DoesNotFitError:
-        """Return it with a hint that names the `--memory-budget` that was given."""
-        return DoesNotFitError(
-            self.message, self.result, hint=f"{SMALLER_BATCHES} (--memory-budget {budget})"
-        )
 
 
 class TimeLimitError(FailedRunError):

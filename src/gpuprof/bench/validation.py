@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import symtable
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.failures import named
 from gpuprof.bench.frameworks import FRAMEWORK_OF_KIND, framework_name, system_class, with_recipe
-from gpuprof.bench.frameworks.base import FrameworkSystem, Package, choice_of
+from gpuprof.bench.frameworks.base import Package, choice_of
 from gpuprof.bench.models.data import check_source
 from gpuprof.bench.models.sources import ModelSource, check_name, no_function, parse_model
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
@@ -50,7 +51,7 @@ def check_spec(spec: SystemSpec) -> None:
         system = system_class(name)
         system.check(spec, source)
         _check_packages(system.packages(source.kind))
-        _check_device(spec.device, system)
+        system.chosen_device(spec.device, [each for each in system.devices if _may_be_there(each)])
     if source.kind == "name":
         check_name(source.text, name or "pytorch")
 
@@ -59,15 +60,6 @@ def _check_packages(packages: Iterable[Package]) -> None:
     for module, title, install in packages:
         if importlib.util.find_spec(module) is None:
             raise UnavailableError(f"{title} is not installed: pip install {install}")
-
-
-def _check_device(device: str, system: type[FrameworkSystem]) -> None:
-    """Check a device that was named, and of those that a framework needs, that one may be there."""
-    there = [each for each in system.devices if _may_be_there(each)]
-    if (device == "auto" and there) or device in there:
-        return
-    hint = f"take --device {' or '.join(there)}" if there else f"it needs {' or '.join(system.devices)}"
-    raise BenchmarkError(f"--device {device}: {system.framework} finds no such device here: {hint}")
 
 
 def _may_be_there(device: str) -> bool:
@@ -96,36 +88,25 @@ def _check_factory(source: ModelSource) -> None:
     """Check that the file of a factory is Python that may define it; the file is not run."""
     assert source.path is not None
     try:
-        tree = ast.parse(source.path.read_bytes())
+        text = importlib.util.decode_source(source.path.read_bytes())
+        tree, symbols = ast.parse(text), symtable.symtable(text, str(source.path), "exec").get_symbols()
     except (SyntaxError, ValueError) as error:
         raise BenchmarkError(f"{source.path}: no valid Python ({error}): correct it first") from error
-    names = set(_names(tree.body))
-    if "*" not in names and source.attribute not in names:
+    names = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
+    if source.attribute not in names and "__getattr__" not in names and not _may_bind_more(tree):
         raise no_function(source, sorted(names))
 
 
-def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """Yield what statements may bind; `*` where that is not known."""
-    for each in body:
-        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield "*" if each.name == "__getattr__" else each.name
-        elif isinstance(each, (ast.Import, ast.ImportFrom)):
-            yield from (alias.asname or alias.name for alias in each.names)
-        elif isinstance(each, ast.Expr):
-            # A call, as of setattr or exec, may bind anything.
-            yield from ("*",) if isinstance(each.value, ast.Call) and _may_bind(each.value) else ()
-        else:
-            yield from (
-                node.id
-                for node in ast.walk(each)
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-            )
-            for block in ("body", "orelse", "finalbody"):
-                yield from _names(getattr(each, block, ()))
-            for handler in getattr(each, "handlers", ()):
-                yield from _names(handler.body)
+def _may_bind_more(tree: ast.Module) -> bool:
+    """Whether a module imports all names of another, or mentions what may bind any name."""
+    nodes = list(_outside_functions(tree))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    imported = {each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
+    return "*" in imported or bool(names & {"exec", "setattr", "globals", "vars"})
 
 
-def _may_bind(call: ast.Call) -> bool:
-    names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
-    return bool(names & {"exec", "setattr", "globals", "vars"})
+def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    for each in ast.iter_child_nodes(node):
+        if not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield each
+            yield from _outside_functions(each)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprof.bench.accuracy.numerics import NotFinite
-from gpuprof.bench.accuracy.outputs_report import WIDTH, figure
+from gpuprof.bench.accuracy.outputs_report import figure
 from gpuprof.bench.facts import Diagnostic, warning
 from gpuprof.bench.serialization import to_finite
 from gpuprof.bench.verdicts import LayerVerdict
@@ -183,7 +183,7 @@ def _table(layers: Sequence[LayerComparison]) -> str:
         )
         for each in layers
     ]
-    return text_table(columns, rows, WIDTH)
+    return text_table(columns, rows)
 
 
 def _left_out(comparison: LayersComparison) -> Iterator[str]:

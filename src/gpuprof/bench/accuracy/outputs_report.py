@@ -17,7 +17,6 @@ from gpuprof.text.table import Column, text_table, wrapped
 from gpuprof.text.units import counted, format_share
 
 FORMAT = 2
-WIDTH = 100
 _MOST_CLASSES = 10
 _MOST_NAMED = 5
 
@@ -130,7 +129,7 @@ def numerics_table(numerics: Sequence[Numerics]) -> str:
         )
         for each in numerics
     ]
-    return text_table(columns, rows, WIDTH)
+    return text_table(columns, rows)
 
 
 def figure(value: float | None) -> str:
@@ -161,7 +160,7 @@ def _tolerance_table(tolerance: Sequence[Tolerance]) -> str:
         )
         for each in tolerance
     ]
-    return text_table(columns, rows, WIDTH)
+    return text_table(columns, rows)
 
 
 def _classification_lines(found: Classification) -> list[str]:
@@ -179,7 +178,7 @@ def _classification_lines(found: Classification) -> list[str]:
     silent = found.baseline.without_answer, found.optimized.without_answer
     if any(silent):
         rows.append(("samples without a prediction (NaN)", f"{silent[0]:,}", f"{silent[1]:,}"))
-    lines += ["", text_table(columns, rows, WIDTH), "", f"accuracy: {found.change}", ""]
+    lines += ["", text_table(columns, rows), "", f"accuracy: {found.change}", ""]
     return lines + _class_table(found)
 
 
@@ -196,7 +195,7 @@ def _class_table(found: Classification) -> list[str]:
     shown = sorted(found.per_class, key=lambda each: (each.won - each.lost) / each.count)[:_MOST_CLASSES]
     titles = ("samples", "accuracy", "precision", "F1", "lost / won", "p", "verdict")
     columns = (Column("class", right=False), *map(Column, titles))
-    lines = [text_table(columns, [_class_row(found, each) for each in shown], WIDTH)]
+    lines = [text_table(columns, [_class_row(found, each) for each in shown])]
     if len(found.per_class) > len(shown):
         lines.append(f"{len(found.per_class) - len(shown):,} more classes lost less: see per_class")
     return lines

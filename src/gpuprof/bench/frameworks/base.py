@@ -8,7 +8,7 @@ import functools
 import importlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.failures import explain_run
@@ -113,6 +113,16 @@ class FrameworkSystem(System):
             raise BenchmarkError(
                 f"{cls.framework} cannot run in {dtype}: take --dtype {', '.join(cls.dtypes)}"
             )
+
+    @classmethod
+    def chosen_device(cls, asked: str, there: Sequence[str]) -> str:
+        """Return the device that was asked for, or the first that is there. Raises BenchmarkError."""
+        if asked == "auto" and there:
+            return there[0]
+        if asked not in there:
+            hint = f"take --device {' or '.join(there)}" if there else f"it needs {' or '.join(cls.devices)}"
+            raise BenchmarkError(f"--device {asked}: {cls.framework} finds no such device here: {hint}")
+        return asked
 
     @classmethod
     def packages(cls, kind: ModelKind) -> tuple[Package, ...]:  # noqa: ARG003 - a child's
@@ -352,13 +362,10 @@ class FrameworkSystem(System):
             "as in --input-shape 3,224,224"
         )
 
-    def _refuse_device(self, has: Mapping[str, bool]) -> str:
+    def _choose_device(self) -> str:
         """Return the device to use: the asked one, or the first that is there. Raises BenchmarkError."""
-        asked = self.spec.device
-        there = [name for name, is_there in has.items() if is_there]
-        if asked == "auto" and there:
-            return there[0]
-        if asked not in there:
-            hint = f"take --device {' or '.join(there)}" if there else f"it needs {' or '.join(has)}"
-            raise BenchmarkError(f"--device {asked}: {self.framework} finds no such device here: {hint}")
-        return asked
+        return self.chosen_device(self.spec.device, [each for each in self.devices if self._has(each)])
+
+    def _has(self, device: str) -> bool:
+        """Whether the framework finds one of its devices here; after `import_framework`."""
+        return device == "cpu"

@@ -17,7 +17,6 @@ CONSTANTS = {"scale": 1.0, "var": 1.0, "mean": 0.0, "bias": 0.0}
 WEIGHT_DEVIATION = 1.0
 
 _FLAX: Package = ("flax", "flax", "flax")
-_PLATFORMS = {"tpu": "tpu", "cuda": "cuda", "cpu": "cpu"}
 
 
 class JaxSystem(FrameworkSystem):
@@ -39,8 +38,8 @@ class JaxSystem(FrameworkSystem):
 
     def _load(self) -> None:
         self.jax = require(*self.package)
-        self.device_type = self._refuse_device({name: self._has(name) for name in _PLATFORMS})
-        self.device = self.jax.devices(_PLATFORMS[self.device_type])[0]
+        self.device_type = self._choose_device()
+        self.device = self.jax.devices(self.device_type)[0]
         self._outstanding: list[Any] = []
         if self.source.kind == "name":
             require(*_FLAX)
@@ -54,9 +53,9 @@ class JaxSystem(FrameworkSystem):
         self._function = self._pure_function()
         self.details["jax"] = self.jax.__version__
 
-    def _has(self, name: str) -> bool:
+    def _has(self, device: str) -> bool:
         try:
-            return bool(self.jax.devices(_PLATFORMS[name]))
+            return bool(self.jax.devices(device))
         except RuntimeError:
             return False
 

@@ -65,8 +65,7 @@ class OnnxRuntimeSystem(FrameworkSystem):
 
     def _load(self) -> None:
         self.runtime = require(*self.package)
-        has_cuda = "CUDAExecutionProvider" in self.runtime.get_available_providers()
-        self.device_type = self._refuse_device({"cuda": has_cuda, "cpu": True})
+        self.device_type = self._choose_device()
         self._feeds: dict[str, Any] = {}
         path = Path(str(self.source.path)) if self.source.kind == "onnx" else self._exported()
         self._open(path)
@@ -79,6 +78,9 @@ class OnnxRuntimeSystem(FrameworkSystem):
             self._open(self._quantized(path, choice))
         self.details["onnxruntime"] = self.runtime.__version__
         self.details["provider"] = self.session.get_providers()[0]
+
+    def _has(self, device: str) -> bool:
+        return device == "cpu" or "CUDAExecutionProvider" in self.runtime.get_available_providers()
 
     @classmethod
     def packages(cls, kind: ModelKind) -> tuple[Package, ...]:

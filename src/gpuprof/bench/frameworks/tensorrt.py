@@ -38,7 +38,7 @@ class TensorRtSystem(FrameworkSystem):
     def _load(self) -> None:
         self.trt = require(*self.package)
         self.torch = require(*_ALLOCATOR)
-        self.device_type = self._refuse_device({"cuda": self.torch.cuda.is_available()})
+        self.device_type = self._choose_device()
         self._logger = self.trt.Logger(self.trt.Logger.ERROR)
         self._runtime = self.trt.Runtime(self._logger)
         self.details["tensorrt"] = self.trt.__version__
@@ -47,6 +47,9 @@ class TensorRtSystem(FrameworkSystem):
         self._engine: Any = None
         if self.source.kind == "tensorrt":
             self._engine = self._deserialized(self._path.read_bytes())
+
+    def _has(self, device: str) -> bool:  # noqa: ARG002 - there is one
+        return bool(self.torch.cuda.is_available())
 
     def _deserialized(self, plan: Any) -> Any:
         engine = self._runtime.deserialize_cuda_engine(plan)

@@ -51,10 +51,10 @@ class TorchSystem(FrameworkSystem):
             ) from error
         self._note_settings()
 
-    def _choose_device(self) -> str:
-        backends = self.torch.backends
-        has_mps = backends.mps.is_available()
-        return self._refuse_device({"cuda": self.torch.cuda.is_available(), "mps": has_mps, "cpu": True})
+    def _has(self, device: str) -> bool:
+        if device == "mps":
+            return bool(self.torch.backends.mps.is_available())
+        return device == "cpu" or bool(self.torch.cuda.is_available())
 
     def _changed(self, module: Any) -> Any:
         """Return the module as its recipe makes it."""

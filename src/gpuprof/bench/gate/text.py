@@ -15,6 +15,7 @@ from gpuprof.stats.ratio_test import Comparison
 from gpuprof.text.sanitize import cell_width, escape_text
 from gpuprof.text.table import GAP, MIN_FLEXIBLE_WIDTH, Column, text_table, wrapped
 
+_WIDTH = 100
 _COLUMNS = (
     Column("configuration", right=False),
     Column("baseline"),
@@ -115,22 +116,20 @@ def name_parts(configurations: Sequence[Configuration]) -> tuple[str, list[str]]
     return str(shared).strip(", "), [str(each).strip(", ") for each in others]
 
 
-def _names_table(
-    columns: Sequence[Column], names: Sequence[str], rows: Sequence[Sequence[str]], width: int = 100
-) -> str:
+def _names_table(columns: Sequence[Column], names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Lay out rows after names, which are broken into lines where they are too long: none of them is cut."""
     cells = [[escape_text(cell) for cell in row] for row in rows]
     others = [
         max(cell_width(text) for text in (column.title, *column_cells))
         for column, column_cells in zip(columns[1:], zip(*cells, strict=True), strict=True)
     ]
-    room = max(width - sum(len(GAP) + other for other in others), MIN_FLEXIBLE_WIDTH)
+    room = max(_WIDTH - sum(len(GAP) + other for other in others), MIN_FLEXIBLE_WIDTH)
     blank = [""] * len(others)
     lines: list[Sequence[str]] = []
     for name, row in zip(names, cells, strict=True):
         first, *more = textwrap.wrap(escape_text(name), room, break_on_hyphens=False) or [""]
         lines += [(first, *row), *((f"  {each}", *blank) for each in _indented(more, room))]
-    return text_table(columns, lines, width)
+    return text_table(columns, lines, _WIDTH)
 
 
 def _indented(lines: Sequence[str], room: int) -> list[str]:

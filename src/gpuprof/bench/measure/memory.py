@@ -49,7 +49,8 @@ def name_budget(error: GpuprofError, budget_bytes: int | None) -> GpuprofError:
     """Return an error of memory with the budget that was given; any other as it is."""
     if budget_bytes is None or not isinstance(error, DoesNotFitError):
         return error
-    return error.with_budget(bytes_as_asked(budget_bytes))
+    hint = f"{SMALLER_BATCHES} (--memory-budget {bytes_as_asked(budget_bytes)})"
+    return DoesNotFitError(error.message, hint=hint)
 
 
 def host_peak_bytes(status: Path = STATUS) -> int | None:
@@ -123,8 +124,8 @@ def limit_host_memory(budget_bytes: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
 
 
-def device_used_bytes(index: int = 0) -> int | None:
-    """Return what all processes hold of an NVIDIA device; None where NVML does not report it."""
+def device_used_bytes() -> int | None:
+    """Return what all processes hold of the first NVIDIA device; None where NVML does not report it."""
     from gpuprof.record.device_samples import has_driver  # processes without a GPU do not pay for it
 
     if not has_driver():
@@ -136,7 +137,7 @@ def device_used_bytes(index: int = 0) -> int | None:
     try:
         pynvml.nvmlInit()
         try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
             return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
         finally:
             pynvml.nvmlShutdown()

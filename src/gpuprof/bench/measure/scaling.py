@@ -48,13 +48,7 @@ class LargestBatch:
         return [size for size, outcome in self.outcomes.items() if outcome == "open" and size > above]
 
 
-def largest_batch(
-    probe: Callable[[int], ProbeOutcome],
-    *,
-    start: int = 1,
-    most: int = LARGEST_BATCH,
-    neighbours: int = NEIGHBOURS,
-) -> LargestBatch:
+def largest_batch(probe: Callable[[int], ProbeOutcome], *, most: int = LARGEST_BATCH) -> LargestBatch:
     """Search the largest batch size that `probe` allows.
 
     Latency is not monotone in the batch size: a size that suits the hardware may be faster than a smaller.
@@ -68,14 +62,14 @@ def largest_batch(
             outcomes[size] = probe(size)
         return outcomes[size] == "ok"
 
-    best, failed = _bracket(allowed, outcomes, start, most)
+    best, failed = _bracket(allowed, outcomes, most)
     if failed is not None:
         while failed - best > 1:
             middle = (best + failed) // 2
             best, failed = (middle, failed) if allowed(middle) else (best, middle)
         end = min([most + 1, *(size for size, outcome in outcomes.items() if outcome in _ENDS)])
         next_eight = (best // 8 + 1) * 8
-        for size in sorted({*range(best + 1, best + 1 + neighbours), next_eight, next_eight + 8}):
+        for size in sorted({*range(best + 1, best + 1 + NEIGHBOURS), next_eight, next_eight + 8}):
             if size < end and allowed(size):
                 best = size
     above = [size for size in outcomes if size > best and outcomes[size] != "ok"]
@@ -84,10 +78,10 @@ def largest_batch(
 
 
 def _bracket(
-    allowed: Callable[[int], bool], outcomes: dict[int, ProbeOutcome], start: int, most: int
+    allowed: Callable[[int], bool], outcomes: dict[int, ProbeOutcome], most: int
 ) -> tuple[int, int | None]:
-    """Double from `start`; returns the last size that is allowed (0 for none) and the first that is not."""
-    best, failed, size = 0, None, start
+    """Double from 1; returns the last size that is allowed (0 for none) and the first that is not."""
+    best, failed, size = 0, None, 1
     while size <= most:
         if allowed(size):
             best, failed = size, None

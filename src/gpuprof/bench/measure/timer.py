@@ -118,9 +118,9 @@ def last_level_cache_bytes() -> int | None:
     return max((cache.bytes for cache in data_caches(usable_processors()[:1])), default=None)
 
 
-def cache_flusher(size_bytes: int | None = None) -> Callable[[], None]:
+def cache_flusher() -> Callable[[], None]:
     """Return a function that writes twice the last level's bytes, so that older lines have to go."""
-    size = size_bytes or 2 * (last_level_cache_bytes() or ASSUMED_BYTES)
+    size = 2 * (last_level_cache_bytes() or ASSUMED_BYTES)
     buffer = np.zeros(max(size // 8, 1), dtype=np.int64)
 
     def flush() -> None:

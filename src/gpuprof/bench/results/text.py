@@ -10,10 +10,11 @@ from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.measure.scaling import SATURATED, LargestBatch, saturation_point
 from gpuprof.bench.messages import title
 from gpuprof.bench.models.data import shape_text
+from gpuprof.bench.number_text import time_text
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.table import Column, text_table
-from gpuprof.text.units import duration_parts, format_bytes, format_duration, format_quantity
+from gpuprof.text.units import duration_parts, format_bytes, format_quantity
 
 if TYPE_CHECKING:
     from gpuprof.bench.results.files import Stamp
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from gpuprof.stats.quantiles import Estimate
 
 
-WIDTH = 100
 UNAVAILABLE = "unavailable"
 _PARTS = {"compile_s": "inputs and compiling"}
 
@@ -36,10 +36,10 @@ def title_of(session: SessionResult) -> str:
     return f"{system.model} in {system.framework}: {system.dtype}{technique}{shape}{size}, on {where}"
 
 
-def results_table(batches: Sequence[BatchResult], width: int = WIDTH) -> str:
+def results_table(batches: Sequence[BatchResult]) -> str:
     """Return one line for each batch size. `-` is no figure: too few samples, or nothing to be had."""
     titles, rows = _cells(batches)
-    return text_table([Column(title) for title in titles], rows, width)
+    return text_table([Column(title) for title in titles], rows)
 
 
 def _cells(batches: Sequence[BatchResult]) -> tuple[list[str], list[list[str]]]:
@@ -54,15 +54,15 @@ def _figures(batch: BatchResult) -> dict[str, str]:
     memory = batch.largest("memory", "allocator_peak_bytes") or batch.host_peak[0]
     return {
         "batch": str(batch.batch_size),
-        "p50": _time(result.quantile(0.5)),
+        "p50": time_text(result.quantile(0.5)),
         "its interval": _interval(result.estimate(0.5)),
-        "p90": _time(result.quantile(0.9)),
-        "p95": _time(result.quantile(0.95)),
-        "p99": _time(result.quantile(0.99)),
-        "mean": _time(None if summary is None else summary.mean),
+        "p90": time_text(result.quantile(0.9)),
+        "p95": time_text(result.quantile(0.95)),
+        "p99": time_text(result.quantile(0.99)),
+        "mean": time_text(None if summary is None else summary.mean),
         "samples/s": format_quantity(result.items_per_s),
         "memory": "-" if memory is None else format_bytes(memory),
-        "compile": _time(batch.middle("compile_s")),
+        "compile": time_text(batch.middle("compile_s")),
         "n": f"{len(result.samples):,}",
     }
 
@@ -73,10 +73,6 @@ def _interval(found: Estimate | None) -> str:
         return "-"
     low, high = duration_parts(found.low * 1e9), duration_parts(found.high * 1e9)
     return f"{low[0] if low[1] == high[1] else ' '.join(low)}-{' '.join(high)}"
-
-
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else format_duration(seconds * 1e9)
 
 
 def notes_of(session: SessionResult) -> list[str]:
@@ -116,10 +112,10 @@ def startup_text(startup: Startup) -> str:
     parts = startup.to_dict()
     total = parts.pop("total_s")
     shown = ", ".join(
-        f"{_PARTS.get(name, name.removesuffix('_s').replace('_', ' '))} {_time(value)}"
+        f"{_PARTS.get(name, name.removesuffix('_s').replace('_', ' '))} {time_text(value)}"
         for name, value in parts.items()
     )
-    return f"{_time(total)} ({shown})"
+    return f"{time_text(total)} ({shown})"
 
 
 def _saturation_notes(rates: dict[int, float]) -> list[str]:
@@ -138,7 +134,7 @@ def _device_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
             continue
         parts = {"wall": batch.result.quantile(0.5), "device": batch.device_s, "enqueue": batch.enqueue_s}
         shown = ", ".join(
-            f"{name} {UNAVAILABLE if value is None else _time(value)}" for name, value in parts.items()
+            f"{name} {UNAVAILABLE if value is None else time_text(value)}" for name, value in parts.items()
         )
         yield f"a call at batch size {batch.batch_size}: {shown} (medians)"
 

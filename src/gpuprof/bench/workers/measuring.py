@@ -282,8 +282,8 @@ FEWEST_CALLS, MOST_CALLS = 5, 40
 LONGEST_S = 3.0
 
 
-def record_run(system: System, path: Path, calls: int | None = None, *, work: bool = False) -> None:
-    """Record calls of the prepared batch as the run `path`, as many as LONGEST_S holds by default.
+def record_run(system: System, path: Path, *, work: bool = False) -> None:
+    """Record calls of the prepared batch as the run `path`, as many as LONGEST_S holds.
 
     `work` counts what the first call computes, where it is a module's. Raises RecordingError and RunError.
     """
@@ -304,7 +304,7 @@ def record_run(system: System, path: Path, calls: int | None = None, *, work: bo
         raise
     try:
         begin_s, done = time.perf_counter(), 0
-        while _continues(calls, done, time.perf_counter() - begin_s):
+        while _continues(done, time.perf_counter() - begin_s):
             with _native.span(CALL):
                 system.run()
                 system.synchronize()
@@ -314,9 +314,7 @@ def record_run(system: System, path: Path, calls: int | None = None, *, work: bo
     close_run(path)
 
 
-def _continues(calls: int | None, done: int, elapsed_s: float) -> bool:
-    if calls is not None:
-        return done < calls
+def _continues(done: int, elapsed_s: float) -> bool:
     return done < FEWEST_CALLS or (done < MOST_CALLS and elapsed_s < LONGEST_S)
 
 
