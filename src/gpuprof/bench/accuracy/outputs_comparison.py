@@ -68,21 +68,32 @@ def compare_outputs(
     found = tuple(each or variant.dtype() for each, variant in zip(dtypes, variants, strict=False))
     if reference is True and is_coarser(found[1], found[0]):
         variants.append(ComparedModel("rounding reference", rounding_copy(high, str(found[1]))))
-    run = _Run(Batches(loader, labels), classes, output)
+    batches = Batches(loader, labels)
+    sums = OutputsSum(classes, output, needs_scores=batches.are_asked_for)
     with unharmed(*(each.model for each in variants)):
-        for batch in run.batches:
+        for batch in batches:
             outputs = [each(batch.inputs, batch.number) for each in variants]
-            run.add(batch, *outputs)
-    return run.result((dtypes[0] or variants[0].dtype(), dtypes[1] or variants[1].dtype()), margin)
+            sums.add(batch, *outputs)
+    return sums.result((dtypes[0] or variants[0].dtype(), dtypes[1] or variants[1].dtype()), margin)
 
 
-class _Run:
-    """The sums of one comparison."""
+class OutputsSum:
+    """The sums of one comparison, batch by batch; for `classes` and `output` see `compare_outputs`.
 
-    def __init__(self, batches: Batches, classes: bool | Sequence[str] | None, output: str | None) -> None:
-        self.batches = batches
+    With `needs_scores` an output has to be scores of classes, as where there are labels.
+    """
+
+    def __init__(
+        self,
+        classes: bool | Sequence[str] | None = None,
+        output: str | None = None,
+        *,
+        needs_scores: bool = False,
+    ) -> None:
         self._names = None if classes is None or isinstance(classes, bool) else tuple(classes)
-        self._is_asked_for = classes is not None and classes is not False
+        self._needs_scores = (
+            needs_scores or output is not None or (classes is not None and classes is not False)
+        )
         self._is_left_out = classes is False
         self._output = output
         self._count = 0
@@ -121,8 +132,7 @@ class _Run:
     def _add_scores(self, batch: Batch, baseline: Outputs, optimized: Outputs) -> None:
         if self._is_left_out:
             return
-        must = self._is_asked_for or self.batches.are_asked_for or self._output is not None
-        name = _scores_name(baseline, self._output, must)
+        name = _scores_name(baseline, self._output, self._needs_scores)
         if name is None:
             if batch.labels is not None:
                 self._note(note("labels_not_used"))

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import dataclasses
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpuprof.bench.accuracy.outputs_comparison import MARGIN, compare_outputs
+from gpuprof.bench.accuracy.outputs_comparison import MARGIN, Batch, OutputsSum
 from gpuprof.bench.accuracy.outputs_report import OutputComparison
 from gpuprof.bench.accuracy.tolerance import coarsest
 from gpuprof.bench.accuracy.variants import kept_random_states
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.facts import Diagnostic, note
+from gpuprof.bench.facts import note
 from gpuprof.bench.frameworks import framework_name, make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem, choice_of
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.memory import memory_failures
-from gpuprof.bench.measure.outputs import Outputs, named_arrays
+from gpuprof.bench.measure.outputs import NamedArray, Outputs, named_arrays
 from gpuprof.bench.models.data import Dataset, open_dataset
 from gpuprof.bench.models.sources import parse_model
 from gpuprof.bench.serialization import decode, encode
@@ -70,17 +70,6 @@ class OutputsIndex:
     skipped: tuple[str, ...]  # outputs without values for each sample
 
 
-class StoredArray:
-    """An output with the type that it had before NumPy, which lacks bfloat16, got it."""
-
-    def __init__(self, values: Array, dtype: str) -> None:
-        self.values, self.dtype = values, dtype
-        self.shape = values.shape
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return self.values if dtype is None else self.values.astype(dtype)
-
-
 @dataclass(frozen=True, kw_only=True)
 class StoredOutputs(OutputsIndex):
     """The outputs of one variant."""
@@ -94,7 +83,7 @@ class StoredOutputs(OutputsIndex):
         path = self.folder / "labels.npz"
         return _load(path)["labels"] if path.exists() else None
 
-    def rows(self, first: int, last: int) -> dict[str, StoredArray]:
+    def rows(self, first: int, last: int) -> dict[str, NamedArray]:
         """Return the outputs of samples from `first` up to and without `last`."""
         files = range(first // self.batch_size, (last - 1) // self.batch_size + 1)
         batches = [_load(_batch_file(self.folder, number)) for number in files]
@@ -103,7 +92,7 @@ class StoredOutputs(OutputsIndex):
         for place, (name, dtype) in enumerate(self.outputs.items()):
             parts = [batch[f"output-{place}"] for batch in batches]
             values = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            found[name] = StoredArray(values[first - offset : last - offset], dtype)
+            found[name] = NamedArray(values[first - offset : last - offset], dtype)
         return found
 
     def arrays(self) -> dict[str, Array]:
@@ -332,63 +321,57 @@ def compare_stored_outputs(
     if reference is not None and choice is not None and "prune" in choice.recipe.changes:
         notes.append(note("pruned_not_judged", variant=variant.name))
         reference = None
-    for each in (variant, *([] if reference is None else [reference])):
+    others = [variant] if reference is None else [variant, reference]
+    _check_data(baseline, others)
+    compared = [(each, _common_names(each, baseline)) for each in (baseline, *others)]
+    names = compared[1][1]
+    if len(names) > 1 and any(name != own for own, name in names.items()):
+        notes.append(note("outputs_by_order", variant=variant.name, names=names))
+    sums = OutputsSum(_class_names(baseline) if classes is None else classes)
+    for batch, rows in _batches(baseline):
+        sums.add(batch, *(_outputs(*each, rows) for each in compared))
+    # Stored numbers do not show what they were computed in.
+    found = sums.result((baseline.computes_in, variant.computes_in), margin)
+    return dataclasses.replace(found, notes=(*found.notes, *notes))
+
+
+def _check_data(baseline: StoredOutputs, others: Sequence[StoredOutputs]) -> None:
+    for each in others:
         if (baseline.data, baseline.samples) != (each.data, each.samples):
             raise BenchmarkError(
                 f"{baseline.name} ran on {baseline.data}, and {each.name} on {each.data}: "
                 "run both on the same data set"
             )
-    found = compare_outputs(
-        _reader(baseline, baseline, notes),
-        _reader(variant, baseline, notes),
-        _Rows(baseline),
-        classes=_class_names(baseline) if classes is None else classes,
-        reference=None if reference is None else _reader(reference, baseline, []),
-        # Stored numbers do not show what they were computed in.
-        baseline_dtype=baseline.computes_in,
-        optimized_dtype=variant.computes_in,
-        margin=margin,
-    )
-    return dataclasses.replace(found, notes=(*found.notes, *notes))
 
 
-class _Rows:
-    """Batches of sample numbers, with labels where those are classes."""
-
-    def __init__(self, stored: StoredOutputs) -> None:
-        self._samples, self._step = stored.samples, stored.batch_size
-        labels = stored.labels
-        is_classes = labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu"
-        self._labels = labels if is_classes else None
-
-    def __iter__(self) -> Iterator[Any]:
-        for first in range(0, self._samples, self._step):
-            rows = np.arange(first, min(first + self._step, self._samples))
-            yield rows if self._labels is None else (rows, self._labels[rows])
+def _batches(stored: StoredOutputs) -> Iterator[tuple[Batch, slice]]:
+    """Yield batches, with labels where those are classes, and which samples they hold."""
+    labels = stored.labels
+    is_classes = labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu"
+    for number, first in enumerate(range(0, stored.samples, stored.batch_size), 1):
+        rows = slice(first, min(first + stored.batch_size, stored.samples))
+        yield Batch(number, None, labels[rows] if labels is not None and is_classes else None), rows
 
 
-def _reader(stored: StoredOutputs, baseline: StoredOutputs, notes: list[Diagnostic]) -> Callable[..., Any]:
-    """Return a function of sample numbers that returns what is stored, under the baseline's names.
+def _common_names(stored: StoredOutputs, baseline: StoredOutputs) -> dict[str, str]:
+    """Return the baseline's name of each output.
 
     Frameworks call the same outputs by other names, or by places: then their order decides.
     """
-    names = {name: name for name in stored.outputs}
-    if set(names) != set(baseline.outputs) and len(names) == len(baseline.outputs):
-        names = dict(zip(stored.outputs, baseline.outputs, strict=True))
-        if len(names) > 1:
-            notes.append(note("outputs_by_order", variant=stored.name, names=names))
+    if set(stored.outputs) != set(baseline.outputs) and len(stored.outputs) == len(baseline.outputs):
+        return dict(zip(stored.outputs, baseline.outputs, strict=True))
+    return {name: name for name in stored.outputs}
 
-    def read(rows: Any) -> dict[str, Any]:
-        found = stored.rows(int(rows[0]), int(rows[-1]) + 1)
-        return {names[name]: values for name, values in found.items()}
 
-    return read
+def _outputs(stored: StoredOutputs, names: Mapping[str, str], rows: slice) -> Outputs:
+    found = stored.rows(rows.start, rows.stop)
+    return Outputs({names[name]: each for name, each in found.items()}, ())
 
 
 def _class_names(stored: StoredOutputs) -> tuple[str, ...] | None:
     """Return the data set's names where an output has a score for each."""
     if stored.classes is None or len(stored.classes) < 2:
         return None
-    shapes = [each.shape for each in stored.rows(0, 1).values()]
+    shapes = [each.values.shape for each in stored.rows(0, 1).values()]
     can_be_scores = [shape[1] for shape in shapes if len(shape) == 2]
     return stored.classes if can_be_scores == [len(stored.classes)] else None
