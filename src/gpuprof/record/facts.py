@@ -34,6 +34,7 @@ class Method(str, Enum):
     TORCH_PROFILER = "torch_profiler"
     AUTOGRAD_NODES = "autograd_nodes"
     SEQUENCE_NUMBERS = "sequence_numbers"  # of torch.profiler
+    GC_CALLBACKS = "gc_callbacks"
     NVML = "nvml"
     CUPTI = "cupti"
     CUDA_EVENTS = "cuda_events"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -14,11 +15,12 @@ import numpy as np
 from gpuprof.record.children import FACTS_SUFFIX
 from gpuprof.record.facts import Damage, DamageCode, Note, NoteCode
 from gpuprof.record.kernels import read_reports
+from gpuprof.record.program_settings import ProgramSettings
 from gpuprof.run.facts import notes_of, statuses_of
 from gpuprof.run.gpu_records import find_files
 
 _EXPECTED: dict[str, type] = {"notes": list, "layer_types": dict, "sources": dict, "gpu": dict}
-_EXPECTED |= {"rank": int, "torch": str, "joined": bool}
+_EXPECTED |= {"settings": dict, "rank": int, "torch": str, "joined": bool}
 
 
 def read_child_facts(segments: Path) -> tuple[list[dict[str, Any]], list[Damage]]:
@@ -73,6 +75,7 @@ def with_child_facts(
         "layer_types": _joined_types(told),
         "sources": _joined_sources(own, children),
         "gpu": _joined_gpu(told),
+        "settings": _joined_settings(told),
     }
 
 
@@ -114,6 +117,21 @@ def _joined_sources(facts: dict[str, Any], children: list[dict[str, Any]]) -> di
                 values = {**status.values, "in_children": True}
                 statuses[source] = dataclasses.replace(status, values=values)
     return {source: status.to_plain() for source, status in statuses.items()}
+
+
+def _joined_settings(told: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the settings of all processes, the program's own first; None where none has recorded any."""
+    found: list[ProgramSettings] = []
+    for each in told:
+        # One that was killed has recorded none.
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            found.append(ProgramSettings.from_plain(each["settings"]))
+    if not found:
+        return None
+    loaders = dict.fromkeys(each for settings in found for each in settings.loaders)
+    optimizers = dict.fromkeys(each for settings in found for each in settings.optimizers)
+    threads = next((settings.threads for settings in found if settings.threads is not None), None)
+    return ProgramSettings(tuple(loaders), tuple(optimizers), threads).to_plain()
 
 
 def processes_with_gpu_counts(children: list[dict[str, Any]]) -> frozenset[int]:

@@ -25,6 +25,7 @@ KINDS = (
     "transfer",
     "python",
     "waiting",
+    "gc",  # a collection of Python's garbage collector, named `generation 0` to `generation 2`
 )
 
 # Columns of each table, in order, with their DuckDB types. `call_tree` is derived from `spans`.
@@ -120,12 +121,13 @@ _META_TYPES: dict[str, type] = {
     "ceilings": dict,
     "counters": dict,
     "layer_types": dict,
+    "settings": dict,
     "gpu": dict,
     "stacks": dict,
     "parts": dict,
 }
 # Null where the run has nothing of the kind.
-_MAY_BE_NULL = ("work", "ceilings", "counters", "layer_types", "gpu", "stacks")
+_MAY_BE_NULL = ("work", "ceilings", "counters", "layer_types", "settings", "gpu", "stacks")
 
 
 def check_meta(meta: dict[str, Any], path: Path) -> None:

@@ -23,6 +23,7 @@ METHODS = Messages(
         "torch_profiler": "torch.profiler, at a higher cost",
         "autograd_nodes": "sequence numbers of autograd nodes",
         "sequence_numbers": "sequence numbers of torch.profiler",
+        "gc_callbacks": "",
         "nvml": "NVML, every {period_ns:ms}",
         "cupti": "CUPTI {version}, {path}",
         "cuda_events": "CUDA events per layer",

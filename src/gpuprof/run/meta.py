@@ -40,6 +40,7 @@ def meta_of(
         "gpu": facts.get("gpu"),
         "stacks": decoded["stacks"],
         "layer_types": facts.get("layer_types"),
+        "settings": facts.get("settings"),
         "work": decoded["work"],
         "counters": decoded["counters"],
         "ceilings": None,
