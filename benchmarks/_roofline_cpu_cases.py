@@ -21,7 +21,7 @@ from torch import nn
 from gpuprof import _native
 from gpuprof.analyze.roofline.labels import Resource
 from gpuprof.analyze.roofline.rows import RooflineRow
-from gpuprof.run.processor import data_caches, usable_processors
+from gpuprof.record.processor import data_caches, usable_processors
 
 ABOVE_ROOF = 1.05
 # A library that takes this many times as long as reading alone is slow, and one that takes so little is not.

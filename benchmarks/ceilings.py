@@ -39,7 +39,7 @@ from benchmarks._machine import describe_code, describe_machine, load_average
 from benchmarks._output import show
 from gpuprof import _native
 from gpuprof.analyze.ceilings.cpu import DRAM_OVER_CACHE, LEAST_DRAM_ARRAY_BYTES
-from gpuprof.run.processor import data_caches, usable_processors
+from gpuprof.record.processor import data_caches, usable_processors
 from gpuprof.stats.quantiles import quantile_of
 
 LONGEST_STREAM_S = 120

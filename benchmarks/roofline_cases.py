@@ -35,7 +35,7 @@ from benchmarks._roofline_cpu_cases import cpu_cases
 from benchmarks._roofline_tries import TRIES, record, until_undisturbed
 from gpuprof.analyze.roofline.build import Roofline
 from gpuprof.analyze.roofline.rows import RooflineRow
-from gpuprof.run.processor import usable_processors
+from gpuprof.record.processor import usable_processors
 
 
 @dataclass(slots=True)

@@ -24,13 +24,15 @@ pybind11_add_module(_native
     csrc/python/layer_timing.cpp
     csrc/python/layers.cpp
     csrc/python/own_memory.cpp
+    csrc/python/pauses.cpp
     csrc/python/quiet_call.cpp
     csrc/python/ranges.cpp
     csrc/python/span.cpp
     csrc/python/span_events.cpp
     csrc/python/stack_file.cpp
     csrc/python/stack_sampler.cpp
-    csrc/python/thread_usage.cpp)
+    csrc/python/thread_usage.cpp
+    csrc/python/watched_calls.cpp)
 target_link_libraries(_native PRIVATE gpuprof_analysis gpuprof_cpu gpuprof_gpu_ceilings)
 target_compile_definitions(_native PRIVATE
     GPUPROF_VERSION="${SKBUILD_PROJECT_VERSION}"

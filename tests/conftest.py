@@ -71,12 +71,13 @@ class Row(NamedTuple):
 
 
 class Recorded:
-    """A finished run with its spans at hand, in the order in which each thread began them."""
+    """A finished run with its spans but those of kind gc, in the order in which each thread began them."""
 
     def __init__(self, run: gpuprof.Run) -> None:
         self.run = run
-        columns = ", ".join(Row._fields)
-        self.rows = [Row(*row) for row in run.sql(f"SELECT {columns} FROM spans ORDER BY span_id").fetchall()]
+        # Where Python collects garbage is up to what else the process has done.
+        query = f"SELECT {', '.join(Row._fields)} FROM spans WHERE kind <> 'gc' ORDER BY span_id"
+        self.rows = [Row(*row) for row in run.sql(query).fetchall()]
         self._by_id = {row.span_id: row for row in self.rows}
 
     @property

@@ -8,7 +8,16 @@ namespace gpuprof {
 
 // The index of each is its code in the columns and in Python's KINDS.
 // Kernels and transfers are added after the decoder, from GPU records.
-enum class SpanKind : std::uint8_t { process, span, layer, operation, nvtx, backward, compile };
+enum class SpanKind : std::uint8_t {
+    process,
+    span,
+    layer,
+    operation,
+    nvtx,
+    backward,
+    compile,
+    collection = 11
+};
 
 // Calls merged by their path of (kind, name). Nodes are numbered in the order of their first call.
 class CallTree {

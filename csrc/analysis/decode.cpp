@@ -245,8 +245,9 @@ class ThreadFeed {
                 return builder_.enter_context(event.ticks, event.name);
             case EventKind::range_id:
                 return builder_.number_range(event.ticks);
-            case EventKind::layer_nodes:
-                return;  // read before, of all threads
+            case EventKind::layer_nodes:  // read before, of all threads
+            case EventKind::pending:      // never ended
+                return;
             case EventKind::backward_node:
                 return builder_.evaluate_node(event.ticks);
             case EventKind::graph_node:

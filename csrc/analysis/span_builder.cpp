@@ -10,10 +10,6 @@ namespace {
 // A chain of tasks that started each other; deeper ones are shown as roots.
 constexpr int most_context_ancestors = 64;
 
-EventKind begin_of(EventKind end) noexcept {
-    return static_cast<EventKind>(static_cast<std::uint32_t>(end) - 1);
-}
-
 }  // namespace
 
 void SpanBuilder::add(EventKind kind, std::uint32_t name, std::uint64_t ticks) {
@@ -22,12 +18,16 @@ void SpanBuilder::add(EventKind kind, std::uint32_t name, std::uint64_t ticks) {
         case EventKind::layer_begin:
         case EventKind::operator_begin:
         case EventKind::range_begin:
+        case EventKind::collection_begin:
+        case EventKind::compile_begin:
             begin(kind, name, ticks);
             break;
         case EventKind::span_end:
         case EventKind::layer_end:
         case EventKind::operator_end:
         case EventKind::range_end:
+        case EventKind::collection_end:
+        case EventKind::compile_end:
             end(begin_of(kind), name, ticks);
             break;
         case EventKind::range_start:
@@ -113,17 +113,21 @@ SpanBuilder::Open* SpanBuilder::enclosing(bool with_operators) noexcept {
     return nullptr;
 }
 
+bool SpanBuilder::is_operation(const Open* open) noexcept {
+    return open != nullptr && (open->kind == SpanKind::operation || open->kind == SpanKind::backward);
+}
+
 SpanKind SpanBuilder::resolve_kind(EventKind source, std::uint32_t name, const Open* parent) const noexcept {
     if (source == EventKind::span_begin) return SpanKind::span;
     if (source == EventKind::layer_begin) return SpanKind::layer;
     if (source == EventKind::range_begin) return SpanKind::nvtx;
+    if (source == EventKind::collection_begin) return SpanKind::collection;
+    if (source == EventKind::compile_begin) return SpanKind::compile;
     const NameClass name_class = set_.classes[name];
     if (name_class == NameClass::backward || name_class == NameClass::accumulation) return SpanKind::backward;
     // PyTorch announces operators, autograd nodes and the user's own ranges alike. A range inside an
     // operator is PyTorch's own; outside, only a qualified name such as aten::mm is an operator.
-    const bool inside_operator =
-        parent != nullptr && (parent->kind == SpanKind::operation || parent->kind == SpanKind::backward);
-    return name_class == NameClass::qualified || inside_operator ? SpanKind::operation : SpanKind::span;
+    return name_class == NameClass::qualified || is_operation(parent) ? SpanKind::operation : SpanKind::span;
 }
 
 void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t ticks) {
@@ -141,8 +145,7 @@ void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t tick
         open.forward_path = is_accumulation ? last_path_ : marked_path;
         last_path_ = open.forward_path;
         open.node = backward_node(open.node, parent, open.forward_path);
-    } else if (parent == nullptr ||
-               (parent->kind != SpanKind::operation && parent->kind != SpanKind::backward)) {
+    } else if (open.kind != SpanKind::collection && !is_operation(parent)) {
         last_path_ = ForwardCalls::no_path;  // between two passes
     }
     if (!open.hidden) open.node = set_.tree.child(open.node, open.kind, name);

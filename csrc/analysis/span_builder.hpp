@@ -138,6 +138,7 @@ class SpanBuilder {
                   std::int64_t launch_ns);
     std::uint32_t backward_node(std::uint32_t above, const Open* parent, std::uint32_t path);
     std::uint32_t mirrored(std::uint32_t above, std::uint32_t path);
+    static bool is_operation(const Open* open) noexcept;
     SpanKind resolve_kind(EventKind source, std::uint32_t name, const Open* parent) const noexcept;
 
     BuilderSetting set_;

@@ -37,7 +37,21 @@ enum class EventKind : std::uint32_t {
     graph_clone = 22,     // ticks: a graph node's id, of which the next event names a copy
     graph_clone_of = 23,  // ticks: the copy's id
     launch_end = 24,      // the call that handed the work over returned; name: as in `launch`
+    // What interrupts the program. The begin is `pending` until the end is known.
+    pending = 30,  // means nothing; ticks and name as in the begin that it becomes
+    collection_begin = 31,
+    collection_end = 32,
+    compile_begin = 33,
+    compile_end = 34,
 };
+
+// The end of a span of which this is the begin, and the other way around.
+constexpr EventKind end_of(EventKind begin) noexcept {
+    return static_cast<EventKind>(static_cast<std::uint32_t>(begin) + 1);
+}
+constexpr EventKind begin_of(EventKind end) noexcept {
+    return static_cast<EventKind>(static_cast<std::uint32_t>(end) - 1);
+}
 
 // Whether the event carries an instant; the others use the field for something else.
 constexpr bool is_timed(EventKind kind) noexcept {
@@ -54,6 +68,10 @@ constexpr bool is_timed(EventKind kind) noexcept {
         case EventKind::range_stop:
         case EventKind::launch:
         case EventKind::launch_end:
+        case EventKind::collection_begin:
+        case EventKind::collection_end:
+        case EventKind::compile_begin:
+        case EventKind::compile_end:
             return true;
         default:
             return false;

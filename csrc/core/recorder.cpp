@@ -178,6 +178,25 @@ bool Recorder::emit_to_next_piece(ThreadLog& log, EventKind kind, NameKey key, s
     return true;
 }
 
+bool Recorder::fulfil(ThreadLog& log, Event* event, EventKind kind, NameKey key) noexcept {
+    log.busy.store(1, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    const bool is_current = epoch() == generation_of(key);
+    if (is_current) store_kind(*event, kind);
+    log.busy.store(0, std::memory_order_release);
+    return is_current;
+}
+
+void Recorder::withdraw(ThreadLog& log, Event* event, NameKey key) noexcept {
+    log.busy.store(1, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (epoch() == generation_of(key) && log.cursor == event + 1) {
+        store_kind(*event, EventKind::none);
+        log.cursor = event;
+    }
+    log.busy.store(0, std::memory_order_release);
+}
+
 // Called by a busy thread, so the segments stay mapped until it returns.
 bool Recorder::refill(ThreadLog& log) noexcept {
     std::unique_lock chunks(chunks_);

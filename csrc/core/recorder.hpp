@@ -139,6 +139,21 @@ class Recorder {
         return is_current;
     }
 
+    // Writes an event that means nothing until `fulfil` gives it a kind. Null where it cannot be written.
+    // `log` is that of the calling thread, in all three.
+    static Event* reserve(ThreadLog& log, NameKey key, std::uint64_t ticks) noexcept {
+        const Event* const before = log.cursor;
+        const bool written = try_emit(log, EventKind::pending, key, ticks);
+        return written && log.cursor != before ? log.cursor - 1 : nullptr;
+    }
+    // False where the recording in which `event` was reserved has ended.
+    static bool fulfil(ThreadLog& log, Event* event, EventKind kind, NameKey key) noexcept;
+    // Takes `event` back if it is the thread's last one.
+    static void withdraw(ThreadLog& log, Event* event, NameKey key) noexcept;
+
+    // Whether another process started this recording.
+    bool is_child() const noexcept { return is_child_; }
+
   private:
     // The memory of the next events was last written by the kernel, on another processor maybe: fetched a few
     // cache lines ahead, it is there when its turn comes.
@@ -152,7 +167,10 @@ class Recorder {
         // The kind makes the event exist: it must not reach memory before the tick does.
         std::atomic_signal_fence(std::memory_order_release);
         event->name = name;
-        std::atomic_ref<std::uint32_t>(event->kind)
+        store_kind(*event, kind);
+    }
+    static void store_kind(Event& event, EventKind kind) noexcept {
+        std::atomic_ref<std::uint32_t>(event.kind)
             .store(static_cast<std::uint32_t>(kind), std::memory_order_release);
     }
 

@@ -11,6 +11,7 @@
 #include "core/recorder.hpp"
 #include "python/context.hpp"
 #include "python/layer_timing.hpp"
+#include "python/pauses.hpp"
 #include "python/python_api.hpp"
 #include "python/ranges.hpp"
 
@@ -112,6 +113,7 @@ thread_local constinit std::uint32_t layer_depth = 0;
 std::uint32_t discover_module(PyObject* module) noexcept {
     LayerState& layers = state();
     const TracingPaused unseen;
+    const OwnWork own;
     const Owned result(PyObject_CallFunctionObjArgs(layers.discover, module, nullptr));
     if (!result && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) return ModuleTable::unknown;
     PyErr_Clear();
@@ -127,6 +129,7 @@ bool hand_over_call(PyObject* const* args, std::size_t nargsf, PyObject* keyword
     LayerState& layers = state();
     if (layers.take_call == nullptr) return true;
     const TracingPaused unseen;
+    const OwnWork own;
     const Py_ssize_t count = PyVectorcall_NARGS(nargsf) - 1;
     const Owned positional(PyTuple_New(count));
     const Owned named(PyDict_New());

@@ -87,5 +87,7 @@ bool register_span(PyObject* module) noexcept;
 bool register_layers(PyObject* module) noexcept;
 bool register_ranges(PyObject* module) noexcept;
 bool register_quiet_call(PyObject* module) noexcept;
+bool register_pauses(PyObject* module) noexcept;
+bool register_watched_calls(PyObject* module) noexcept;
 
 }  // namespace gpuprof::python

@@ -31,3 +31,11 @@ def test_an_unknown_cause_is_refused(capsys: pytest.CaptureFixture[str]) -> None
         planted_causes.main(["--cause", "moon"])
     assert refused.value.code == 2
     assert "moon" in capsys.readouterr().err
+
+
+def test_a_cause_that_no_replay_predicts_has_a_real_gain_only(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    assert planted_causes.main(["--cause", "optimizer loop", "--pairs", "2", "--json", str(file)]) == 0
+    (row,) = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    assert row["low_ms"] is row["ratio"] is row["agrees"] is None
+    assert row["real_low_ms"] <= row["real_ms"] <= row["real_high_ms"]

@@ -279,3 +279,37 @@ TEST(an_id_beyond_the_names_is_a_lost_name) {
     CHECK_EQ(spans.count("scoped by itself"), 1u);
     CHECK_EQ(spans.count("scoped by an unknown id"), 1u);
 }
+
+TEST(what_interrupts_a_program_is_a_span_of_its_own_kind) {
+    FakeRecording recording;
+    const std::uint32_t work = recording.name("work"), collection = recording.name("generation 2"),
+                        compilation = recording.name("compilation 0/0");
+    recording.thread(1);
+    recording.event(EventKind::span_begin, work, 1000);
+    recording.event(EventKind::collection_begin, collection, 1100);
+    recording.event(EventKind::collection_end, collection, 1400);
+    recording.event(EventKind::compile_begin, compilation, 1500);
+    recording.event(EventKind::compile_end, compilation, 1700);
+    recording.event(EventKind::span_end, work, 2000);
+    const Spans spans = decode(recording);
+    REQUIRE(spans.rows.size() == 3);
+    CHECK_EQ(spans.rows.kind[0], 11);
+    CHECK_EQ(spans.rows.duration_ns[0], 300);
+    CHECK_EQ(spans.rows.kind[1], 6);
+    CHECK_EQ(spans.rows.duration_ns[1], 200);
+    CHECK_EQ(spans.rows.own_ns[2], 500);
+    CHECK_EQ(spans.run.totals.damaged_events, 0u);
+}
+
+TEST(a_pending_begin_is_nothing) {
+    FakeRecording recording;
+    const std::uint32_t work = recording.name("work");
+    recording.thread(1);
+    recording.event(EventKind::pending, work, 1000);
+    recording.span(work, 1100, 1200);
+    const Spans spans = decode(recording);
+    REQUIRE(spans.rows.size() == 1);
+    CHECK_EQ(spans.rows.parent_id[0], -1);
+    CHECK_EQ(spans.run.totals.damaged_events, 0u);
+    CHECK_EQ(spans.run.totals.unfinished_spans, 0u);
+}

@@ -243,3 +243,54 @@ TEST(blocks_are_reserved_before_they_are_mapped) {
     Recorder::instance().stop();
     CHECK_EQ(chunks_on_disk(folder), 20u);  // unused chunks are given back
 }
+
+TEST(an_event_that_is_reserved_gets_its_kind_later_or_is_taken_back) {
+    const TemporaryFolder folder;
+    start(folder);
+    Recorder& recorder = Recorder::instance();
+    const NameKey key = recorder.name_key(recorder.intern("pause"));
+    const NameKey inside = recorder.name_key(recorder.intern("inside"));
+    ThreadLog* const log = recorder.current_log();
+    REQUIRE(log != nullptr);
+    Event* const kept = Recorder::reserve(*log, key, read_ticks());
+    REQUIRE(kept != nullptr);
+    recorder.emit(EventKind::span_begin, inside);
+    recorder.emit(EventKind::span_end, inside);
+    CHECK(Recorder::fulfil(*log, kept, EventKind::collection_begin, key));
+    recorder.emit(EventKind::collection_end, key);
+    Event* const last = Recorder::reserve(*log, key, read_ticks());
+    Recorder::withdraw(*log, last, key);
+    CHECK(log->cursor == last);  // its place is free again
+    Event* const not_last = Recorder::reserve(*log, key, read_ticks());
+    recorder.emit(EventKind::span_begin, inside);
+    recorder.emit(EventKind::span_end, inside);
+    Recorder::withdraw(*log, not_last, key);
+    Recorder::instance().stop();
+    CHECK(!Recorder::fulfil(*log, not_last, EventKind::collection_begin, key));
+    Recorder::withdraw(*log, not_last, key);
+    const Spans spans = decode_folder(folder());
+    REQUIRE(spans.rows.size() == 3);
+    CHECK_EQ(spans.name(0), "inside");
+    CHECK_EQ(spans.rows.parent_id[0], spans.rows.span_id[1]);
+    CHECK_EQ(spans.name(1), "pause");
+    CHECK_EQ(spans.rows.parent_id[2], -1);
+    CHECK_EQ(spans.run.totals.damaged_events, 0u);
+}
+
+TEST(an_event_is_reserved_in_the_next_chunk_where_one_is_full) {
+    const TemporaryFolder folder;
+    start(folder);
+    Recorder& recorder = Recorder::instance();
+    const NameKey key = recorder.name_key(recorder.intern("pause"));
+    emit_numbered_spans(room_of_a_chunk / 2);
+    ThreadLog* const log = recorder.current_log();
+    CHECK(log->cursor == log->limit);
+    Event* const event = Recorder::reserve(*log, key, read_ticks());
+    REQUIRE(event != nullptr);
+    CHECK(event == log->cursor - 1);
+    CHECK(Recorder::fulfil(*log, event, EventKind::collection_begin, key));
+    recorder.emit(EventKind::collection_end, key);
+    Recorder::instance().stop();
+    const Spans spans = decode_folder(folder());
+    CHECK_EQ(spans.name(spans.rows.size() - 1), "pause");
+}

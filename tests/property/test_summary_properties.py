@@ -14,7 +14,7 @@ from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.summary import summarize
 from gpuprof.run.format import KINDS
 
-TABLES = {"layer": {"layer"}, "operator": {"operator", "backward"}, "span": {"span", "nvtx", "compile"}}
+TABLES = {"layer": {"layer"}, "operator": {"operator", "backward"}, "span": {"span", "nvtx", "compile", "gc"}}
 
 
 @st.composite

@@ -73,6 +73,7 @@ _REST = {
     "operator": "operators",
     "backward": "backward",
     "compile": "compilation",
+    "gc": "garbage collection",
     "python": "Python functions",
     "waiting": WAITING,
 }

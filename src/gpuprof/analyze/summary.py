@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MEMBER_KINDS: dict[str, tuple[str, ...]] = {
     "layer": ("layer",),
     "operator": ("operator", "backward"),
-    "span": ("span", "nvtx", "compile"),
+    "span": ("span", "nvtx", "compile", "gc"),
     "kernel": ("kernel", "transfer"),
     "python": ("python",),
 }
@@ -328,14 +328,19 @@ def first_with_rows(summarized: Callable[[str], Summary]) -> Summary:
     """Return the table by layer, or where that has no rows the next kind's that has, with a note."""
     by_layer = found = summarized(_DEFAULT_ORDER[0])
     for kind in _DEFAULT_ORDER[1:]:
-        if found.rows:
+        if _has_calls_of_program(found):
             break
         found = summarized(kind)
-    if not found.rows or found is by_layer:
+    if not _has_calls_of_program(found) or found is by_layer:
         return by_layer
     reason = by_layer.elsewhere or "no layer was recorded here"
     note = f"{reason}, so this is the table by {found.by}"
     return replace(found, notes=(note, *found.notes))
+
+
+def _has_calls_of_program(table: Summary) -> bool:
+    """Whether a table has more than collections, which every Python program has."""
+    return any(row.kind != "gc" for row in table.rows)
 
 
 def summarize(
@@ -350,9 +355,10 @@ def summarize(
 
     Rows gather the nodes of the asked kind by name. Time is attributed to the nearest enclosing
     node of the kind, so the rows' self times add up to the covered time. The operator table also
-    lists the autograd engine's evaluations (kind "backward"), the span table NVTX ranges and
-    compilations. Layers keep the root that they ran under (the outermost layer of the path, named
-    by its class) apart: where several roots have layers, a row reads `Root/name`.
+    lists the autograd engine's evaluations (kind "backward"), the span table NVTX ranges,
+    compilations and collections of Python's garbage collector. Layers keep the root that they ran
+    under (the outermost layer of the path, named by its class) apart: where several roots have
+    layers, a row reads `Root/name`.
 
     `process` is a process id or "all"; without it, the processes `default`, else the tree's first, and a
     note names the others. `why_empty` is the reason to give where there are no rows. Raises RunError for an

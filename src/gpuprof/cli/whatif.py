@@ -48,7 +48,7 @@ def whatif(
 ) -> None:
     """Replay the run R with changes, and print the predicted wall time as an interval.
 
-    NAME may contain * for any text, and may begin with a kind: operator:aten::mm, kernel:*gemm*,
+    NAME may contain * for any text, and may begin with a kind: operator:aten::mm, kernel:*gemm*, gc:*,
     python:DataLoader.__next__. The replay keeps the order of each thread and stream, and what waits for what.
     """
     from gpuprof import api

@@ -35,6 +35,7 @@ class Method(str, Enum):
     AUTOGRAD_NODES = "autograd_nodes"
     SEQUENCE_NUMBERS = "sequence_numbers"  # of torch.profiler
     GC_CALLBACKS = "gc_callbacks"
+    DYNAMO_CALLBACKS = "dynamo_callbacks"
     NVML = "nvml"
     CUPTI = "cupti"
     CUDA_EVENTS = "cuda_events"

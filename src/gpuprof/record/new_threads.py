@@ -15,6 +15,7 @@ from typing import Any
 
 from gpuprof._native import QuietCall
 from gpuprof.record.frame_text import OWN_FOLDER
+from gpuprof.record.pauses import own_work
 
 
 class NewThreads:
@@ -43,7 +44,8 @@ class NewThreads:
     def begin_thread(self) -> None:
         """Call the action in a new thread, which its failures do not reach."""
         try:
-            self._action()
+            with own_work():
+                self._action()
         except Exception as error:
             self.failures.add(type(error))
 

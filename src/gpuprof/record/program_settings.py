@@ -3,10 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, TypeVar, get_type_hints
+
+from gpuprof import _native
+from gpuprof.record.facts import Method, SourceStatus
+from gpuprof.record.frame_text import OWN_FOLDER
+from gpuprof.record.import_hook import ImportHook
+from gpuprof.record.pauses import own_work
+from gpuprof.record.processor import processor_quota, usable_processors
 
 _Settings = TypeVar("_Settings", "LoaderSettings", "OptimizerSettings", "ThreadSettings")
 
@@ -97,3 +109,187 @@ def _read(settings: type[_Settings], plain: Mapping[str, Any]) -> _Settings:
 
 # Where JSON has another type.
 _PLAIN_TYPES: dict[Any, Any] = {float: (int, float), tuple[str, ...]: tuple}
+
+
+# ---- recording -------------------------------------------------------------------------------
+
+MOST_OF_A_KIND = 64  # loaders, or optimizers, of which the settings are kept
+_MOST_OPTIMIZERS = 1024  # objects of which it is remembered that they were looked at
+_LONGEST_NAME = 200
+_LOADERS = "torch.utils.data.dataloader"
+# They are made where an iteration begins.
+_ITERATORS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+
+
+class SettingsSource:
+    """Looks at loaders where their iteration begins, and at optimizers before their first step.
+
+    Neither is kept alive. A step costs a look into a dictionary. What cannot be read is left out.
+    """
+
+    def __init__(self) -> None:
+        # As keys, in the order of their first use.
+        self._loaders: dict[LoaderSettings, None] = {}
+        self._optimizers: dict[OptimizerSettings, None] = {}
+        self._threads: ThreadSettings | None = None
+        self._has_ended = False
+        self._seen: dict[int, weakref.ref[Any]] = {}
+        self._hook: ImportHook | None = None
+        self._watched: list[FunctionType] = []
+
+    def start(self) -> SourceStatus:
+        """Begin; torch is imported. Returns the source's status."""
+        _before_steps.begin(self)
+        if _LOADERS in sys.modules:
+            self._watch_loaders()
+        else:
+            self._hook = ImportHook(_LOADERS, self._watch_loaders)
+            self._hook.install()
+        return SourceStatus.on(Method.RECORDED)
+
+    def stop(self) -> None:
+        """End, and read the numbers of threads."""
+        _before_steps.end()
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+        for function in self._watched:
+            _native.release_calls(function)
+        self._watched.clear()
+        self._seen.clear()
+        # The program's torch may be another library.
+        with contextlib.suppress(Exception):
+            self._threads = _thread_settings()
+        self._has_ended = True
+
+    @property
+    def settings(self) -> ProgramSettings | None:
+        """What was seen, None before the end: a program that is killed may have had more."""
+        if not self._has_ended:
+            return None
+        return ProgramSettings(tuple(self._loaders), tuple(self._optimizers), self._threads)
+
+    def _watch_loaders(self) -> None:
+        module = sys.modules[_LOADERS]
+        callback = _native.QuietCall(self._note_loader, OWN_FOLDER, set())
+        for name in _ITERATORS:
+            function = vars(getattr(module, name, object)).get("__init__")
+            if isinstance(function, FunctionType):
+                _native.watch_calls(function, callback)
+                self._watched.append(function)
+
+    def _note_loader(self, loader: Any) -> None:
+        if len(self._loaders) < MOST_OF_A_KIND:
+            # A program's loader may refuse to be read.
+            with contextlib.suppress(Exception):
+                self._loaders.setdefault(_loader_settings(loader))
+
+    def note_optimizer(self, optimizer: Any) -> None:
+        """Look at an optimizer, if it is a new one. Another object may have its address later."""
+        seen = self._seen.get(id(optimizer))
+        if seen is not None and seen() is optimizer:
+            return
+        if len(self._optimizers) >= MOST_OF_A_KIND or len(self._seen) >= _MOST_OPTIMIZERS:
+            return
+        with own_work(), contextlib.suppress(Exception):
+            self._seen[id(optimizer)] = weakref.ref(optimizer)
+            self._optimizers.setdefault(_optimizer_settings(optimizer))
+
+
+class _BeforeSteps:
+    """The hook of PyTorch before each step of each optimizer."""
+
+    def __init__(self) -> None:
+        self._source: SettingsSource | None = None
+        self._handle: Any = None
+        self._function = _native.QuietCall(self._call, OWN_FOLDER, set())
+
+    def begin(self, source: SettingsSource) -> None:
+        """Have `source` look at optimizers from now on."""
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        self._source = source
+        if self._handle is None:
+            self._handle = register_optimizer_step_pre_hook(self._function)
+
+    def end(self) -> None:
+        """Take the hook away, unless a thread may be walking through the hooks: then it does nothing."""
+        self._source = None
+        if self._handle is not None and threading.active_count() == 1:
+            self._handle.remove()
+            self._handle = None
+
+    def _call(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+        if self._source is not None:
+            self._source.note_optimizer(optimizer)
+
+
+_before_steps = _BeforeSteps()
+
+
+def _class_name(value: object) -> str:
+    # Not `__class__`, which an object may define as it likes.
+    return str(type(value).__name__)[:_LONGEST_NAME]
+
+
+def _loader_settings(loader: Any) -> LoaderSettings:
+    workers = int(loader.num_workers)
+    factor, batch_size = loader.prefetch_factor, loader.batch_size
+    return LoaderSettings(
+        dataset=_class_name(loader.dataset),
+        workers=workers,
+        prefetch_factor=None if factor is None or not workers else int(factor),
+        pin_memory=bool(loader.pin_memory),
+        persistent_workers=bool(loader.persistent_workers),
+        batch_size=None if batch_size is None else int(batch_size),
+    )
+
+
+def _optimizer_settings(optimizer: Any) -> OptimizerSettings:
+    import torch
+
+    groups = optimizer.param_groups
+    # A parameter may be of a class that takes over such calls.
+    with torch._C.DisableTorchFunctionSubclass():
+        parameters = [each for group in groups for each in group["params"]]
+        return OptimizerSettings(
+            name=_class_name(optimizer),
+            fused=_option(groups, "fused"),
+            foreach=_option(groups, "foreach"),
+            can_be_fused=_can_be_fused(optimizer, parameters),
+            parameters=len(parameters),
+            elements=sum(each.numel() for each in parameters),
+            devices=tuple(sorted({str(each.device) for each in parameters})),
+        )
+
+
+def _option(groups: Iterable[Mapping[str, Any]], name: str) -> bool | None:
+    values = {group.get(name) for group in groups}
+    value = values.pop() if len(values) == 1 else None
+    return value if isinstance(value, bool) else None
+
+
+def _can_be_fused(optimizer: Any, parameters: list[Any]) -> bool:
+    """Whether PyTorch has a fused implementation that takes the parameters; not of the program's classes."""
+    import torch
+    from torch.utils import _foreach_utils
+
+    kind, defaults = type(optimizer), optimizer.defaults
+    if kind not in vars(torch.optim).values() or "fused" not in defaults or defaults.get("differentiable"):
+        return False
+    devices = set(_foreach_utils._get_fused_kernels_supported_devices())
+    if kind is torch.optim.Adagrad:
+        devices &= {"cpu"}
+    return all(each.device.type in devices and each.is_floating_point() for each in parameters)
+
+
+def _thread_settings() -> ThreadSettings:
+    import torch
+
+    usable = float(len(usable_processors()))
+    quota = processor_quota()
+    return ThreadSettings(
+        intra_op=int(torch.get_num_threads()),
+        inter_op=int(torch.get_num_interop_threads()),
+        usable_processors=usable if quota is None else min(usable, quota),
+    )

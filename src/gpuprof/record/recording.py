@@ -27,6 +27,8 @@ from gpuprof.record.kernels import KernelSource
 from gpuprof.record.layers import LayerSource
 from gpuprof.record.operators import OperatorSource
 from gpuprof.record.options import PythonOption, RecordingOptions
+from gpuprof.record.pauses import CollectionSource, CompilationSource, own_work
+from gpuprof.record.program_settings import SettingsSource
 from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.record.ranges import range_source, tool_notes
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, FolderLock, write_json
@@ -42,6 +44,9 @@ _Source: TypeAlias = (
     | KernelSource
     | PythonStackSource
     | StackSamplerSource
+    | CollectionSource
+    | CompilationSource
+    | SettingsSource
 )
 
 
@@ -61,6 +66,9 @@ class Recording:
             "kernels": options.gpu is not False,
         }
         self._sources: dict[str, _Source] = {}
+        # These continue after a pause.
+        self._collections = CollectionSource()
+        self._settings = SettingsSource()
         self._statuses = {"spans": SourceStatus.on(Method.RECORDED), "nvtx": range_source()}
         self._notes: list[Note] = []
         if self._first_calls is not None:
@@ -74,6 +82,7 @@ class Recording:
         self._facts_file = path / RECORDING_FILE
         self.command = [sys.executable, *sys.argv] if hasattr(sys, "argv") else []
 
+    @own_work()
     def start(self) -> None:
         """Begin to record into the folder, which `create_folder` made."""
         if _native.is_recording():
@@ -109,11 +118,13 @@ class Recording:
         """Whether this is a forked child of the process that records."""
         return os.getpid() != self._process_id
 
+    @own_work()
     def pause(self) -> None:
         """Make room for another recording of this process."""
         self._stop_sources()
         _native.stop_recording()
 
+    @own_work()
     def resume(self) -> None:
         """Continue after a pause, which is a note in the run."""
         self._add_notes([note(NoteCode.OWN_RECORDING)])
@@ -129,6 +140,7 @@ class Recording:
         if (operators := self._sources.get("operators")) is not None:
             operators.stop()
 
+    @own_work()
     def stop(self, *, count: bool = True) -> None:
         """End the recording. In a forked child only that child's part ends, and the run stays open.
 
@@ -207,6 +219,7 @@ class Recording:
         self._start_samples()
         if self._options.python:
             self._start_python(self._options.python)
+        self._start_collections()
         wanted = [name for name, on in self._wanted.items() if on]
         self._statuses |= {
             name: SourceStatus.off(Reason.NOT_WANTED) for name, on in self._wanted.items() if not on
@@ -234,12 +247,19 @@ class Recording:
             self._statuses["python"] = dataclasses.replace(self._statuses["python"], reason=reason)
         self._take_facts(stacks)
 
+    def _start_collections(self) -> None:
+        if self._options.python in ("auto", True):
+            self._start_source("gc", self._collections)
+        else:
+            self._statuses["gc"] = SourceStatus.off(Reason.NOT_WANTED)
+
     def _start_samples(self) -> None:
         # First, since its process has to be up before it reads; so it is also the last to be stopped.
         self._start_source(
             "samples", DeviceSampleSource(self.path / SEGMENTS, wanted=self._options.gpu is not False)
         )
 
+    @own_work()
     def _torch_imported(self) -> None:
         if os.getpid() == self._process_id and _native.is_recording():
             self._start_torch_sources()
@@ -259,11 +279,13 @@ class Recording:
             # Before the operators, since it calls some of its own.
             "backward_layers": BackwardLayerSource(),
             "operators": OperatorSource(),
+            "settings": self._settings,
+            "compilations": CompilationSource(),
         }
         wanted = {**self._wanted, "backward_layers": self._wanted["layers"] and self._wanted["operators"]}
         self._modules = ()  # a recording keeps no model alive
         for name, source in sources.items():
-            if wanted[name]:
+            if wanted.get(name, True):
                 self._start_source(name, source)
 
     def _start_source(self, name: str, source: _Source) -> None:
@@ -282,9 +304,14 @@ class Recording:
         self._add_notes(getattr(source, "notes", ()))
         if isinstance(source, KernelSource):
             self._facts["gpu"] = source.totals
+        if isinstance(source, CollectionSource):
+            self._statuses["gc"] = source.status
+        if isinstance(source, SettingsSource) and source.settings is not None:
+            self._facts["settings"] = source.settings.to_plain()
         if isinstance(source, LayerSource):
             self._facts.setdefault("layer_types", {}).update(source.known_types())
 
+    @own_work()
     def _kernels_began(self, status: SourceStatus) -> None:
         self._statuses["kernels"] = status
         with contextlib.suppress(OSError):

@@ -38,6 +38,7 @@ CATEGORIES = (
     "gpu_memcpy",
     "gpu_memset",
     "python_function",
+    "gc",
 )
 
 _NAMES = """

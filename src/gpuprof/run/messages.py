@@ -24,6 +24,7 @@ METHODS = Messages(
         "autograd_nodes": "sequence numbers of autograd nodes",
         "sequence_numbers": "sequence numbers of torch.profiler",
         "gc_callbacks": "",
+        "dynamo_callbacks": "",
         "nvml": "NVML, every {period_ns:ms}",
         "cupti": "CUPTI {version}, {path}",
         "cuda_events": "CUDA events per layer",

@@ -45,7 +45,7 @@ _PYTHON, _WAITING, _LAYER = (KINDS.index(kind) for kind in ("python", "waiting",
 _FRAME, _WAIT = -1, -2
 IDLE_THREADS = "idle threads"
 UNKNOWN_WAIT = "(waiting)"  # of which the function that waits is not known
-_NATIVE = tuple(KINDS.index(kind) for kind in ("operator", "backward", "compile"))
+_NATIVE = tuple(KINDS.index(kind) for kind in ("operator", "backward", "compile", "gc"))
 _LEAVES = tuple(KINDS.index(kind) for kind in ("kernel", "transfer"))
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_FACTS, WORK_ROWS
+from gpuprof.record.processor import data_caches, usable_processors
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
 from gpuprof.run.format import META_FILE, TABLES, read_json
 from gpuprof.run.parts import write_meta
-from gpuprof.run.processor import data_caches, usable_processors
 from gpuprof.run.temporary import PlainPath
 
 if TYPE_CHECKING:

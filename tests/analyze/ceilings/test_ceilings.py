@@ -34,7 +34,7 @@ from gpuprof.analyze.ceilings.ceiling import (
 )
 from gpuprof.analyze.ceilings.cpu import measure_ceilings
 from gpuprof.analyze.ceilings.text import NOTES, ceiling_note_text
-from gpuprof.run.processor import Cache
+from gpuprof.record.processor import Cache
 
 STREAMS = ("read", "copy", "triad", "copy_non_temporal", "triad_non_temporal")
 KEY = {"processor": "P", "processors": [0, 1], "torch": None}

@@ -17,7 +17,7 @@ from gpuprof.bench.measure import host, timer
 from gpuprof.bench.measure.diagnostics import machine_warnings, modes_of, warnings_of
 from gpuprof.bench.measure.host import MachineUse
 from gpuprof.bench.measure.measure import measure
-from gpuprof.run.processor import Cache
+from gpuprof.record.processor import Cache
 
 
 def test_drift_has_a_warning() -> None:

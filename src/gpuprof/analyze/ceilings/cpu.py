@@ -33,14 +33,14 @@ from gpuprof.analyze.ceilings.ceiling import (
     relative_iqr,
 )
 from gpuprof.errors import UnavailableError
-from gpuprof.run.machine import describe_machine
-from gpuprof.run.processor import (
+from gpuprof.record.processor import (
     Cache,
     available_memory_bytes,
     data_caches,
     processor_quota,
     usable_processors,
 )
+from gpuprof.run.machine import describe_machine
 
 # STREAM's rule: an array at least four times as large as all last-level caches together.
 DRAM_OVER_CACHE = 4

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gpuprof.bench.failures import SMALLER_BATCHES, DoesNotFitError
 from gpuprof.errors import BenchmarkError, GpuprofError
-from gpuprof.run.processor import available_memory_bytes
+from gpuprof.record.processor import available_memory_bytes
 
 STATUS = Path("/proc/self/status")
 _RESET_PEAK = Path("/proc/self/clear_refs")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpuprof import _native
-from gpuprof.run.processor import data_caches, usable_processors
+from gpuprof.record.processor import data_caches, usable_processors
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 Clock = Callable[[], int]  # nanoseconds

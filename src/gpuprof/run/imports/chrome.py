@@ -66,7 +66,7 @@ _OF_THREADS = frozenset(("cpu_op", "user_annotation", "python_function", *_INTER
 _LEFT_OUT = frozenset(("gpu_user_annotation", "Trace", "overhead", "cuda_profiler_range"))
 # An event that has one of these was on a device.
 _DEVICE_COLUMNS = ("device", "stream", "grid_x")
-_OWN_KINDS = frozenset(("span", "layer", "operator", "nvtx", "backward", "compile"))
+_OWN_KINDS = frozenset(("span", "layer", "operator", "nvtx", "backward", "compile", "gc"))
 
 # As Kineto names memory, the codes of CUPTI's CUpti_ActivityMemoryKind.
 _MEMORY = {"Pageable": 1, "Pinned": 2, "Device": 3, "Array": 4, "Managed": 5, "Unified": 5}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprof.run.processor import (
+from gpuprof.record.processor import (
     Cache,
     available_memory_bytes,
     data_caches,

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of loaders, optimizers and threads that a recording finds, and what it does not disturb."""
+
+from __future__ import annotations
+
+# Before torch, which looks for the collector of its operators while it is imported.
+import gpuprof
+
+# isort: split
+import gc
+import json
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+
+from gpuprof.record.processor import usable_processors
+from gpuprof.record.program_settings import (
+    MOST_OF_A_KIND,
+    LoaderSettings,
+    OptimizerSettings,
+    ProgramSettings,
+)
+from gpuprof.run.folder import RunFolder
+from gpuprof.run.program_settings import settings_of
+
+Settings = Callable[[Callable[[], object]], ProgramSettings]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """`settings(program)` records a program and returns the settings in the run."""
+
+    def settings(program: Callable[[], object]) -> ProgramSettings:
+        with gpuprof.profile(out=tmp_path / "r.gpuprof", gpu=False):
+            program()
+        found = settings_of(RunFolder(tmp_path / "r.gpuprof"))
+        assert found is not None
+        return found
+
+    return settings
+
+
+class Numbers:
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __repr__(self) -> str:
+        raise RuntimeError("not to be shown")
+
+
+def parameters(count: int = 2, **options: Any) -> list[torch.nn.Parameter]:
+    made = [torch.nn.Parameter(torch.ones(3, **options)) for _ in range(count)]
+    for each in made:
+        each.grad = torch.ones_like(each)
+    return made
+
+
+class TestLoaders:
+    def test_one_in_the_process(self, settings: Settings) -> None:
+        found = settings(lambda: list(DataLoader(Numbers(), batch_size=4)))
+        assert found.loaders == (LoaderSettings("Numbers", 0, None, False, False, 4),)
+
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+    def test_one_with_workers(self, settings: Settings) -> None:
+        loader: Any = DataLoader(Numbers(), num_workers=1, prefetch_factor=3, persistent_workers=True)
+        found = settings(lambda: [list(loader) for _ in range(2)])
+        assert found.loaders == (LoaderSettings("Numbers", 1, 3, False, True, 1),)
+
+    def test_those_without_a_batch_size(self, settings: Settings) -> None:
+        class Stream(IterableDataset[int]):
+            def __iter__(self) -> Iterator[int]:
+                return iter(range(3))
+
+        class Weird:
+            def __iter__(self) -> Iterator[list[int]]:
+                yield [1]
+                yield [0, 2]
+
+            def __repr__(self) -> str:
+                raise RuntimeError("not to be shown")
+
+        sampler = BatchSampler(SequentialSampler(Numbers()), 4, drop_last=False)
+
+        def program() -> None:
+            assert [batch.tolist() for batch in DataLoader(Numbers(), batch_sampler=Weird())] == [[1], [0, 2]]
+            assert len(list(DataLoader(Numbers(), batch_sampler=sampler))) == 2
+            assert len(list(DataLoader(Stream(), batch_size=None))) == 3
+
+        found = settings(program)
+        assert found.loaders == tuple(
+            LoaderSettings(name, 0, None, False, False, None) for name in ("Numbers", "Stream")
+        )
+
+    def test_one_that_refuses_to_be_read_is_left_out(self, settings: Settings) -> None:
+        class Refuses(DataLoader[int]):
+            @property
+            def prefetch_factor(self) -> int | None:
+                raise RuntimeError("no")
+
+            @prefetch_factor.setter
+            def prefetch_factor(self, _value: int | None) -> None:
+                pass
+
+        def program() -> None:
+            assert len(list(Refuses(Numbers(), batch_size=4))) == 2
+            assert len(list(DataLoader(Numbers(), batch_size=2))) == 4
+
+        assert [each.batch_size for each in settings(program).loaders] == [2]
+
+    def test_a_loader_that_is_not_iterated_is_none(self, settings: Settings) -> None:
+        assert settings(lambda: DataLoader(Numbers())).loaders == ()
+
+    def test_pytorchs_functions_are_as_they_were(self, settings: Settings) -> None:
+        made = torch.utils.data.dataloader._SingleProcessDataLoaderIter.__init__
+        settings(lambda: list(DataLoader(Numbers())))
+        assert torch.utils.data.dataloader._SingleProcessDataLoaderIter.__init__ is made
+        assert len(list(DataLoader(Numbers()))) == 8
+
+
+class TestOptimizers:
+    def test_their_options(self, settings: Settings) -> None:
+        def program() -> None:
+            torch.optim.AdamW(parameters()).step()
+            torch.optim.SGD(parameters(3), lr=0.1, foreach=True).step()
+            torch.optim.Adam(parameters(), fused=True).step()
+            torch.optim.Rprop(parameters()).step()
+
+        assert settings(program).optimizers == (
+            OptimizerSettings("AdamW", None, None, True, 2, 6, ("cpu",)),
+            OptimizerSettings("SGD", None, True, True, 3, 9, ("cpu",)),
+            OptimizerSettings("Adam", True, None, True, 2, 6, ("cpu",)),
+            OptimizerSettings("Rprop", None, None, False, 2, 6, ("cpu",)),
+        )
+
+    def test_groups_that_differ_and_parameters_that_do_not_fit(self, settings: Settings) -> None:
+        def program() -> None:
+            first, second = parameters(1), parameters(1)
+            groups = [{"params": first, "fused": True}, {"params": second, "fused": False}]
+            torch.optim.AdamW(groups).step()
+            torch.optim.SGD(parameters(dtype=torch.complex64), lr=0.1).step()
+            torch.optim.SGD(parameters(), lr=0.1, differentiable=True)
+
+        differ, complex_ = settings(program).optimizers
+        assert (differ.fused, differ.can_be_fused) == (None, True)
+        assert not complex_.can_be_fused
+
+    def test_hostile_ones(self, settings: Settings) -> None:
+        class Hostile(torch.optim.SGD):
+            __hash__ = None  # type: ignore[assignment]
+
+            def __eq__(self, other: object) -> bool:
+                raise RuntimeError("not to be compared")
+
+            def __repr__(self) -> str:
+                raise RuntimeError("not to be shown")
+
+        class Unreadable(dict[str, Any]):
+            def __contains__(self, key: object) -> bool:
+                raise RuntimeError("no")
+
+        Hostile.__name__ = "<script>alert(1)</script>\n" + "x" * 1000
+        given = parameters()
+
+        def program() -> None:
+            optimizer = Hostile(given, lr=0.5)
+            for _ in range(2):
+                optimizer.step()
+            unreadable = torch.optim.SGD(parameters(), lr=0.5, foreach=False)
+            unreadable.defaults = Unreadable(unreadable.defaults)
+            unreadable.step()
+
+        (found,) = settings(program).optimizers
+        assert found.name.startswith("<script>alert(1)</script>\nx")
+        assert (len(found.name), found.can_be_fused, found.elements) == (200, False, 6)
+        assert given[0].tolist() == [0.0] * 3
+
+    def test_each_step_is_looked_at_but_only_once(self, settings: Settings) -> None:
+        def program() -> None:
+            addresses = set()
+            for size in range(1, 40):
+                optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(size))], lr=0.1)
+                addresses.add(id(optimizer))
+                for _ in range(3):
+                    optimizer.step()
+                del optimizer
+            assert len(addresses) < 39  # a later one has the address of an earlier one
+
+        assert [each.elements for each in settings(program).optimizers] == list(range(1, 40))
+
+    def test_there_is_an_end_to_them(self, settings: Settings) -> None:
+        def program() -> None:
+            for size in range(1, MOST_OF_A_KIND + 20):
+                torch.optim.SGD([torch.nn.Parameter(torch.ones(size))], lr=0.1).step()
+                list(DataLoader(Numbers(), batch_size=size))
+
+        found = settings(program)
+        assert len(found.optimizers) == len(found.loaders) == MOST_OF_A_KIND
+
+    def test_nothing_is_kept_alive(self, settings: Settings) -> None:
+        def program() -> None:
+            given = parameters()
+            optimizer = torch.optim.AdamW(given)
+            optimizer.step()
+            loader: DataLoader[int] = DataLoader(Numbers())
+            list(loader)
+            references = [weakref.ref(each) for each in (optimizer, given[0], loader)]
+            del optimizer, loader, given
+            gc.collect()
+            assert [reference() for reference in references] == [None] * 3
+
+        settings(program)
+
+
+ALONE = """
+import gpuprof, torch
+from torch.optim import optimizer as module
+def train():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    torch.optim.SGD([parameter], lr=0.1).step()
+    return parameter.tolist()
+plain = train()
+for number in range(2):
+    with gpuprof.profile(out=f"{number}.gpuprof", gpu=False):
+        assert train() == plain
+print(len(module._global_optimizer_pre_hooks))
+"""
+
+
+def test_no_hook_is_left(run_python: Any) -> None:
+    done = run_python("-c", ALONE)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_steps_work(settings: Settings) -> None:
+    given = parameters()
+    optimizer = torch.optim.SGD(given, lr=0.5)
+
+    def program() -> None:
+        torch.compile(lambda: optimizer.step(), backend="eager")()
+
+    settings(program)
+    torch._dynamo.reset()
+    assert given[0].tolist() == [0.5] * 3
+
+
+def test_threads(settings: Settings) -> None:
+    before = torch.get_num_threads()
+    try:
+        found = settings(lambda: torch.set_num_threads(3)).threads
+    finally:
+        torch.set_num_threads(before)
+    assert found is not None
+    assert (found.intra_op, found.inter_op) == (3, torch.get_num_interop_threads())
+    assert 0 < found.usable_processors <= len(usable_processors())
+
+
+def test_a_program_without_pytorch_has_none(tmp_path: Path, run_python: Any) -> None:
+    (tmp_path / "script.py").write_text("print(1)")
+    run_python("-m", "gpuprof", "run", "--out", "r.gpuprof", "script.py")
+    assert json.loads((tmp_path / "r.gpuprof/meta.json").read_bytes())["settings"] is None
+    assert settings_of(RunFolder(tmp_path / "r.gpuprof")) is None
+
+
+def test_those_of_a_program_that_is_killed_are_unknown(tmp_path: Path, run_python: Any) -> None:
+    (tmp_path / "script.py").write_text("import os, torch\ntorch.ones(1)\nos._exit(0)\n")
+    run_python("-m", "gpuprof", "run", "--out", "r.gpuprof", "script.py")
+    assert settings_of(RunFolder(tmp_path / "r.gpuprof")) is None
+
+
+def test_processes_of_a_program_have_theirs(tmp_path: Path, run_python: Any) -> None:
+    (tmp_path / "script.py").write_text(
+        "import subprocess, sys\n"
+        "train = '''import torch\n"
+        "parameter = torch.nn.Parameter(torch.ones(2))\n"
+        "parameter.grad = torch.ones(2)\n"
+        "torch.optim.SGD([parameter], lr=0.1).step()'''\n"
+        "subprocess.run([sys.executable, '-c', train], check=True)\n"
+    )
+    run_python("-m", "gpuprof", "run", "--children", "--out", "r.gpuprof", "script.py")
+    found = settings_of(RunFolder(tmp_path / "r.gpuprof"))
+    assert found is not None
+    assert [each.name for each in found.optimizers] == ["SGD"]
+    assert found.threads is not None
