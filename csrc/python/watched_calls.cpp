@@ -15,6 +15,7 @@ struct WatchedFunction {
     PyObject* function;
     vectorcallfunc original;
     PyObject* callback;
+    Py_ssize_t place;  // of the argument that the callback is given
 };
 
 // Under the interpreter lock.
@@ -23,8 +24,7 @@ std::vector<WatchedFunction>& watched_functions() noexcept {
     return *shared;
 }
 
-// Calls the callback with the second argument, the first after `self`. Only what the program's signal
-// handlers raise is left set.
+// Calls the callback with an argument. Only what the program's signal handlers raise is left set.
 bool look_at(PyObject* callback, PyObject* argument) noexcept {
     const TracingPaused unseen;
     const OwnWork own;
@@ -40,22 +40,24 @@ PyObject* call_watched(PyObject* callable, PyObject* const* args, std::size_t na
     // Where it was released meanwhile, the entry is the original again.
     if (found == watched.end()) return PyVectorcall_Function(callable)(callable, args, nargsf, keywords);
     const vectorcallfunc original = found->original;
-    if (Recorder::active() && PyVectorcall_NARGS(nargsf) > 1 && !look_at(found->callback, args[1]))
+    if (Recorder::active() && PyVectorcall_NARGS(nargsf) > found->place &&
+        !look_at(found->callback, args[found->place]))
         return nullptr;
     return original(callable, args, nargsf, keywords);
 }
 
-// watch_calls(function, callback): `callback` catches its own errors.
+// watch_calls(function, callback, place): `callback` catches its own errors.
 PyObject* watch_calls(PyObject*, PyObject* args) noexcept {
     PyObject *function = nullptr, *callback = nullptr;
-    if (!PyArg_ParseTuple(args, "O!O", &PyFunction_Type, &function, &callback)) return nullptr;
+    Py_ssize_t place = 0;
+    if (!PyArg_ParseTuple(args, "O!On", &PyFunction_Type, &function, &callback, &place)) return nullptr;
     auto& watched = watched_functions();
     if (std::ranges::find(watched, function, &WatchedFunction::function) != watched.end()) {
         PyErr_SetString(PyExc_RuntimeError, "the function is watched already");
         return nullptr;
     }
     watched.push_back({Py_NewRef(function), reinterpret_cast<PyFunctionObject*>(function)->vectorcall,
-                       Py_NewRef(callback)});
+                       Py_NewRef(callback), place});
     set_function_vectorcall(function, call_watched);
     Py_RETURN_NONE;
 }

@@ -78,6 +78,28 @@ class TestCompile:
                 compiled(x)
         assert count_graphs() == graphs
 
+    def test_no_recompiles_of_an_optimizer(self) -> None:
+        parameter = nn.Parameter(torch.ones(3))
+        parameter.grad = torch.ones(3)
+        optimizer = torch.optim.AdamW([parameter])
+
+        @torch.compile(backend="eager")
+        def step() -> None:
+            optimizer.step()
+
+        for _ in range(3):
+            step()
+        counters = torch._dynamo.utils.counters
+        before = (count_graphs(), sum(counters["graph_break"].values()))
+        with gpuprof.profile():
+            for _ in range(3):
+                step()
+        step()
+        torch._dynamo.reset()
+        with gpuprof.profile():
+            step()
+        assert (count_graphs(), sum(counters["graph_break"].values())) == (2 * before[0], 2 * before[1])
+
     def test_compiled_during_is_not_compiled_again_after(self, x: torch.Tensor) -> None:
         model = Mlp()
         compiled = torch.compile(model, backend="eager", fullgraph=True)

@@ -235,6 +235,30 @@ print(len(module._global_optimizer_pre_hooks))
 """
 
 
+def test_a_wrapper_that_passes_steps_on_is_no_optimizer(settings: Settings) -> None:
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, inner: torch.optim.Optimizer) -> None:
+            self.inner = inner
+
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            self.inner.step()
+
+    given = parameters()
+    wrapper = Wrapper(torch.optim.SGD(given, lr=0.5))
+    assert [each.name for each in settings(wrapper.step).optimizers] == ["SGD"]
+
+
+def test_a_class_that_is_made_during_the_recording(settings: Settings) -> None:
+    def program() -> None:
+        class Own(torch.optim.SGD):
+            def step(self, closure: object = None) -> None:  # type: ignore[override]
+                super().step()
+
+        Own(parameters(), lr=0.5).step()
+
+    assert [each.name for each in settings(program).optimizers] == ["Own"]
+
+
 def test_no_hook_is_left(run_python: Any) -> None:
     done = run_python("-c", ALONE)
     assert (done.stdout, done.stderr) == ("0\n", "")

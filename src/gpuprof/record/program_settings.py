@@ -6,10 +6,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import unwrap
 from types import FunctionType
 from typing import Any, TypeVar, get_type_hints
 
@@ -17,7 +17,6 @@ from gpuprof import _native
 from gpuprof.record.facts import Method, SourceStatus
 from gpuprof.record.frame_text import OWN_FOLDER
 from gpuprof.record.import_hook import ImportHook
-from gpuprof.record.pauses import own_work
 from gpuprof.record.processor import processor_quota, usable_processors
 
 _Settings = TypeVar("_Settings", "LoaderSettings", "OptimizerSettings", "ThreadSettings")
@@ -124,7 +123,8 @@ _ITERATORS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
 class SettingsSource:
     """Looks at loaders where their iteration begins, and at optimizers before their first step.
 
-    Neither is kept alive. A step costs a look into a dictionary. What cannot be read is left out.
+    Neither is kept alive. A step costs a look into a dictionary. What cannot be read is left out. Calls are
+    watched without a hook of PyTorch, which the compiler would trace.
     """
 
     def __init__(self) -> None:
@@ -136,10 +136,18 @@ class SettingsSource:
         self._seen: dict[int, weakref.ref[Any]] = {}
         self._hook: ImportHook | None = None
         self._watched: list[FunctionType] = []
+        failures: set[type[Exception]] = set()
+        self._at_loader = _native.QuietCall(self._note_loader, OWN_FOLDER, failures)
+        self._at_new_optimizer = _native.QuietCall(self._watch_class_of, OWN_FOLDER, failures)
+        self._at_step = _native.QuietCall(self.note_optimizer, OWN_FOLDER, failures)
 
     def start(self) -> SourceStatus:
         """Begin; torch is imported. Returns the source's status."""
-        _before_steps.begin(self)
+        optimizer = getattr(sys.modules.get("torch.optim"), "Optimizer", None)
+        if isinstance(optimizer, type):
+            self._watch(vars(optimizer).get("__init__"), self._at_new_optimizer, 0)
+            for kind in _with_subclasses(optimizer):
+                self._watch_steps_of(kind)
         if _LOADERS in sys.modules:
             self._watch_loaders()
         else:
@@ -149,7 +157,6 @@ class SettingsSource:
 
     def stop(self) -> None:
         """End, and read the numbers of threads."""
-        _before_steps.end()
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -169,14 +176,24 @@ class SettingsSource:
             return None
         return ProgramSettings(tuple(self._loaders), tuple(self._optimizers), self._threads)
 
+    def _watch(self, function: object, callback: Callable[..., Any], place: int) -> None:
+        if isinstance(function, FunctionType) and function not in self._watched:
+            _native.watch_calls(function, callback, place)
+            self._watched.append(function)
+
     def _watch_loaders(self) -> None:
         module = sys.modules[_LOADERS]
-        callback = _native.QuietCall(self._note_loader, OWN_FOLDER, set())
         for name in _ITERATORS:
-            function = vars(getattr(module, name, object)).get("__init__")
-            if isinstance(function, FunctionType):
-                _native.watch_calls(function, callback)
-                self._watched.append(function)
+            self._watch(vars(getattr(module, name, object)).get("__init__"), self._at_loader, 1)
+
+    def _watch_class_of(self, optimizer: Any) -> None:
+        for kind in type(optimizer).__mro__:
+            self._watch_steps_of(kind)
+
+    def _watch_steps_of(self, kind: type) -> None:
+        # PyTorch wraps them. The innermost function is called by a wrapper with `*args`, and so through the
+        # function's entry; direct calls of a function Python 3.11 executes without it.
+        self._watch(unwrap(vars(kind).get("step", object)), self._at_step, 0)
 
     def _note_loader(self, loader: Any) -> None:
         if len(self._loaders) < MOST_OF_A_KIND:
@@ -191,40 +208,18 @@ class SettingsSource:
             return
         if len(self._optimizers) >= MOST_OF_A_KIND or len(self._seen) >= _MOST_OPTIMIZERS:
             return
-        with own_work(), contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):
             self._seen[id(optimizer)] = weakref.ref(optimizer)
-            self._optimizers.setdefault(_optimizer_settings(optimizer))
+            # What only passes steps on to an optimizer, as that of accelerate, is none.
+            if getattr(type(optimizer).step, "hooked", False):
+                self._optimizers.setdefault(_optimizer_settings(optimizer))
 
 
-class _BeforeSteps:
-    """The hook of PyTorch before each step of each optimizer."""
-
-    def __init__(self) -> None:
-        self._source: SettingsSource | None = None
-        self._handle: Any = None
-        self._function = _native.QuietCall(self._call, OWN_FOLDER, set())
-
-    def begin(self, source: SettingsSource) -> None:
-        """Have `source` look at optimizers from now on."""
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-        self._source = source
-        if self._handle is None:
-            self._handle = register_optimizer_step_pre_hook(self._function)
-
-    def end(self) -> None:
-        """Take the hook away, unless a thread may be walking through the hooks: then it does nothing."""
-        self._source = None
-        if self._handle is not None and threading.active_count() == 1:
-            self._handle.remove()
-            self._handle = None
-
-    def _call(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
-        if self._source is not None:
-            self._source.note_optimizer(optimizer)
-
-
-_before_steps = _BeforeSteps()
+def _with_subclasses(kind: type) -> Iterator[type]:
+    yield kind
+    each: type
+    for each in type.__subclasses__(kind):
+        yield from _with_subclasses(each)
 
 
 def _class_name(value: object) -> str:
