@@ -19,21 +19,39 @@ py::str to_text(const std::string& bytes) {
     return py::reinterpret_steal<py::str>(text);
 }
 
-py::dict tree_columns(const CallTree& tree) {
+namespace {
+
+// Makes columns of NumPy's, whose import takes longer than a short program.
+struct AsArray {
+    template <typename Value>
+    py::object operator()(std::size_t size, Value&& value) const {
+        using T = decltype(value(std::size_t{0}));
+        py::array_t<T> array(static_cast<py::ssize_t>(size));
+        for (std::size_t i = 0; i < size; ++i) array.mutable_data()[i] = value(i);
+        return array;
+    }
+};
+
+struct AsList {
+    template <typename Value>
+    py::object operator()(std::size_t size, Value&& value) const {
+        py::list list;
+        for (std::size_t i = 0; i < size; ++i) list.append(value(i));
+        return list;
+    }
+};
+
+template <typename Make>
+py::dict columns_of(const CallTree& tree, const Make& make) {
     const std::vector<std::uint32_t> order = tree.preorder();
-    const auto size = static_cast<py::ssize_t>(order.size());
     std::vector<std::int32_t> place(tree.nodes().size());
     for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<std::int32_t>(i);
-    auto column = [&](auto value) {
-        using T = decltype(value(tree.nodes()[0]));
-        py::array_t<T> array(size);
-        for (std::size_t i = 0; i < order.size(); ++i)
-            array.mutable_data()[i] = value(tree.nodes()[order[i]]);
-        return array;
-    };
     using Node = CallTree::Node;
+    auto column = [&](auto value) {
+        return make(order.size(), [&](std::size_t i) { return value(tree.nodes()[order[i]]); });
+    };
     py::dict columns;
-    columns["number"] = to_array(order);
+    columns["number"] = make(order.size(), [&](std::size_t i) { return order[i]; });
     columns["parent"] = column([&](const Node& node) {
         return node.parent == CallTree::no_parent ? std::int32_t{-1} : place[node.parent];
     });
@@ -46,6 +64,12 @@ py::dict tree_columns(const CallTree& tree) {
     columns["process_id"] =
         column([](const Node& node) { return static_cast<std::int64_t>(node.process_id); });
     return columns;
+}
+
+}  // namespace
+
+py::dict tree_columns(const CallTree& tree) {
+    return columns_of(tree, AsArray{});
 }
 
 namespace {
@@ -138,16 +162,17 @@ py::dict to_dict(const Damage& damage) {
     return result;
 }
 
-py::dict to_dict(const DecodedRun& run) {
+template <typename Make>
+py::dict to_dict(const DecodedRun& run, const Make& make) {
     py::dict result;
     result["totals"] = to_dict(run.totals);
-    result["tree"] = tree_columns(run.tree);
+    result["tree"] = columns_of(run.tree, make);
     py::list names, processes, threads, damage;
     for (const RecordedName& name : run.names) names.append(to_text(name.text));
     py::list name_ids;
     for (const DecodedProcess& process : run.processes) {
         processes.append(to_dict(process));
-        name_ids.append(to_array(process.name_ids));
+        name_ids.append(make(process.name_ids.size(), [&](std::size_t i) { return process.name_ids[i]; }));
     }
     for (const DecodedThread& thread : run.threads) {
         py::dict entry;
@@ -178,11 +203,30 @@ py::dict decode(const std::string& folder, std::size_t batch_rows, const py::fun
         sink(to_dict(batch.process), to_columns(batch.rows), to_columns(batch.links), fresh);
     };
     try {
-        return to_dict([&] {
+        const DecodedRun run = [&] {
             // Writers and the program's threads continue during the decoding.
             const py::gil_scoped_release released;
             return decode_run(read_folder(folder), batch_rows, send);
-        }());
+        }();
+        return to_dict(run, AsArray{});
+    } catch (const std::system_error& error) {
+        throw_os_error(error, folder);
+    }
+}
+
+struct HasSpans {};
+
+// What `decode` returns, with lists for columns; None of a recording that has any span or launch.
+py::object decode_spanless(const std::string& folder) {
+    constexpr std::size_t batch_rows = 1;  // ends at the first
+    try {
+        const DecodedRun run = [&] {
+            const py::gil_scoped_release released;
+            return decode_run(read_folder(folder), batch_rows, [](const Batch&) { throw HasSpans{}; });
+        }();
+        return to_dict(run, AsList{});
+    } catch (const HasSpans&) {
+        return py::none();
     } catch (const std::system_error& error) {
         throw_os_error(error, folder);
     }
@@ -192,6 +236,7 @@ py::dict decode(const std::string& folder, std::size_t batch_rows, const py::fun
 
 void bind_analysis(py::module_& module) {
     module.def("decode", &decode, py::arg("folder"), py::arg("batch_rows"), py::arg("sink"));
+    module.def("decode_spanless", &decode_spanless, py::arg("folder"));
 }
 
 }  // namespace gpuprof::bindings

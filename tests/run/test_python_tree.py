@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from gpuprof.record.frame_text import MODULE_CALL
 from gpuprof.record.stack_file import StackFile
-from gpuprof.run import stack_placement
+from gpuprof.run import frame_guesses
 from gpuprof.run.format import KINDS
-from gpuprof.run.python_tree import IDLE_THREADS, UNCOUNTED, UNKNOWN_WAIT, shared, with_python_frames
-from gpuprof.run.stack_placement import PlacedSample, guess
+from gpuprof.run.frame_guesses import guess
+from gpuprof.run.frame_tree import IDLE_THREADS, UNCOUNTED, UNKNOWN_WAIT
+from gpuprof.run.python_tree import shared, with_python_frames
+from gpuprof.run.stack_placement import PlacedSample
 from gpuprof.run.stacks import Frames, Stacks, ThreadStacks, read_stacks
 
 CALL_IMPL = "Module._call_impl (torch/nn/modules/module.py:1779)"
@@ -360,10 +362,10 @@ def test_a_guess_is_made_once_and_looks_at_few_ways(monkeypatch: pytest.MonkeyPa
         seen.append(len(ways))
         return guess(ways, around)
 
-    monkeypatch.setattr(stack_placement, "guess", counting)
+    monkeypatch.setattr(frame_guesses, "guess", counting)
     with_python_frames(*(program := recurring(400)).tree(), program.stacks)
     assert 0 < len(seen) <= 102  # of 400 spans, between as many different pairs of samples
-    assert max(seen) <= stack_placement.MOST_WAYS
+    assert max(seen) <= frame_guesses.MOST_WAYS
 
 
 def test_a_placement_keeps_no_samples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gpuprof.record.children import FACTS_SUFFIX
 from gpuprof.record.facts import Damage, DamageCode, Note, NoteCode
 from gpuprof.record.kernels import read_reports
 from gpuprof.record.program_settings import ProgramSettings
 from gpuprof.run.facts import notes_of, statuses_of
-from gpuprof.run.gpu_records import find_files
 
 _EXPECTED: dict[str, type] = {"notes": list, "layer_types": dict, "sources": dict, "gpu": dict}
 _EXPECTED |= {"settings": dict, "rank": int, "torch": str, "joined": bool}
@@ -48,9 +45,11 @@ def _known(facts: dict[str, Any]) -> dict[str, Any]:
 def name_processes(decoded: dict[str, Any], children: list[dict[str, Any]]) -> None:
     """Name the processes that a launcher has numbered, in their list and in the tree."""
     ranks = {child["process_id"]: child["rank"] for child in children if "rank" in child}
+    if not ranks:
+        return
     tree = decoded["tree"]
-    roots = np.flatnonzero(tree["parent"] < 0)
-    for process, root in zip(decoded["processes"], roots.tolist(), strict=True):
+    roots = (row for row, parent in enumerate(tree["parent"]) if parent < 0)
+    for process, root in zip(decoded["processes"], roots, strict=True):
         rank = ranks.get(process["process_id"])
         if rank is not None:
             process |= {"rank": rank, "name": f"rank {rank}"}
@@ -168,6 +167,8 @@ def with_forked(
         kernels = statuses_of(merged).get("kernels")
         if kernels is None or not kernels.is_on:
             merged["sources"]["kernels"] = each["status"]
+    from gpuprof.run.gpu_records import find_files
+
     recorded = {file.process_id for file in find_files(segments)[0]}
     merged["notes"] += [
         Note(NoteCode.GPU_COUNTS_UNKNOWN, processes=(process_id,)).to_plain()

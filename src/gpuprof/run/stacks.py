@@ -27,7 +27,7 @@ _MOST_IDS = 1 << 31
 # Of a batch of samples, `places` of the frames in its stacks, and the table `frames` of their texts.
 STACKS_QUERY = """
     WITH stack_frames AS (
-        SELECT stack, list(text ORDER BY place) AS frames FROM places JOIN frames USING (frame)
+        SELECT stack, list(text::VARCHAR ORDER BY place) AS frames FROM places JOIN frames USING (frame)
         GROUP BY stack)
     SELECT t_ns, process_id, thread_id, duration_ns, coalesce(stack_frames.frames, []) AS frames,
         CASE WHEN cpu_ns >= 0 THEN cpu_ns END AS cpu_ns,
@@ -355,16 +355,18 @@ def _in_order(thread: ThreadStacks) -> ThreadStacks:
 
     No instant is of two samples, whatever a file contains.
     """
-    import numpy as np
+    if any(later < former for former, later in itertools.pairwise(thread.t_ns)):
+        thread = _sorted(thread)
+    times = itertools.chain([-LONGEST_NS], thread.t_ns)
+    distances = (t_ns - former for former, t_ns in itertools.pairwise(times))
+    clipped = array("q", map(min, thread.duration_ns, distances))
+    return dataclasses.replace(thread, duration_ns=clipped)
 
-    if not len(thread):
-        return thread
-    t_ns = np.array(thread.t_ns, dtype=np.int64)
-    order = np.argsort(t_ns, kind="stable")
-    columns = {name: np.array(getattr(thread, name), dtype=np.int64)[order] for name in NUMBERS}
-    columns["duration_ns"][1:] = np.minimum(columns["duration_ns"][1:], np.diff(columns["t_ns"]))
-    frames = thread.frames
-    if (np.diff(order) != 1).any():
-        frames = [frames[place] for place in order.tolist()]
-    numbers: dict[str, Any] = {name: array("q", column.tobytes()) for name, column in columns.items()}
-    return dataclasses.replace(thread, frames=frames, **numbers)
+
+def _sorted(thread: ThreadStacks) -> ThreadStacks:
+    order = sorted(range(len(thread)), key=thread.t_ns.__getitem__)
+    columns = {name: getattr(thread, name) for name in NUMBERS}
+    numbers: dict[str, Any] = {
+        name: array("q", map(column.__getitem__, order)) for name, column in columns.items()
+    }
+    return dataclasses.replace(thread, frames=[thread.frames[place] for place in order], **numbers)

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.run.database import registered
-from gpuprof.run.format import KINDS, TABLES
+from gpuprof.run.format import KINDS
 from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import notes_on, with_leaves
 from gpuprof.run.import_times import IMPORTS_QUERY, import_times
 from gpuprof.run.outermost_calls import read_outermost_calls
-from gpuprof.run.part_writers import PartWriters, copy_statement
+from gpuprof.run.part_writers import PartWriters
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_python_frames
+from gpuprof.run.spanless import part_path, write_empty_tables
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
 from gpuprof.run.steps import STEPS_QUERY, steps_of
 from gpuprof.run.threads import THREADS_QUERY, ThreadTimes
@@ -131,11 +132,7 @@ class TableWriter:
 
     def ensure_tables(self) -> None:
         """Make the tables that nothing was recorded for, so that queries of them work."""
-        copies = []
-        for table in sorted(TABLES.keys() - self._written):
-            columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
-            copies.append(copy_statement(f"SELECT {columns} WHERE false", self._new_part(table, 0)))
-        self._connection.execute(";".join(copies))
+        write_empty_tables(self._target, self._written)
 
     def write_gpu(self, segments: Path, decoded: dict[str, Any]) -> None:
         """Write kernels, transfers and synchronizations, process by process."""
@@ -268,9 +265,7 @@ class TableWriter:
         rows.write_parquet(str(self._new_part(table, process_id)), compression="zstd")
 
     def _new_part(self, table: str, process_id: int) -> Path:
-        folder = self._target / table / "rank=0"
-        folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"part-{process_id}-{self._parts:06}.parquet"
+        part = part_path(self._target, table, process_id, self._parts)
         self._parts += 1
         self._written.add(table)
         return part

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuprof import _native
 from gpuprof.errors import RunError
@@ -22,15 +22,17 @@ from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
 from gpuprof.run.facts import current_format, damage_of, statuses_of
 from gpuprof.run.format import META_FILE, TABLES, read_json
+from gpuprof.run.frame_tree import with_last_samples
 from gpuprof.run.meta import meta_of
-from gpuprof.run.part_writers import PartWriters
 from gpuprof.run.parts import write_meta
-from gpuprof.run.python_tree import with_last_samples
 from gpuprof.run.quick_switching import quick_switching
 from gpuprof.run.samples import SampledDevices, read_samples
+from gpuprof.run.spanless import write_spanless
 from gpuprof.run.stacks import Stacks, has_stacks, read_stacks
-from gpuprof.run.table_writer import SCRATCH, TableWriter
 from gpuprof.run.temporary import PlainPath
+
+if TYPE_CHECKING:
+    from gpuprof.run.table_writer import TableWriter
 
 # Rows of a batch, in columns of 57 bytes a row, and the threads that write such batches while the next is
 # decoded. This may be the measured program's memory, so batches are smaller than DuckDB would like: twice as
@@ -62,11 +64,14 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
             raise RunError(f"{path} has no {SEGMENTS} folder, where its events were: restore it from a copy")
         target = path if into is None else into
         try:
-            children, damage = read_child_facts(path / SEGMENTS)
-            decoded, sampled = _write_tables(path, target, children, facts)
-            decoded["damage"] += damage
-            facts = with_child_facts(facts, children, decoded)
-            facts = with_forked(facts, path / SEGMENTS, joined=processes_with_gpu_counts(children))
+            _remove_tables(target)
+            decoded, sampled = write_spanless(path / SEGMENTS, target), SampledDevices()
+            if decoded is None:
+                children, damage = read_child_facts(path / SEGMENTS)
+                decoded, sampled = _write_tables(path, target, children, facts)
+                decoded["damage"] += damage
+                facts = with_child_facts(facts, children, decoded)
+                facts = with_forked(facts, path / SEGMENTS, joined=processes_with_gpu_counts(children))
             meta = write_meta(target, meta_of(facts, decoded, sampled, path))
         except OSError as error:
             raise RunError(
@@ -78,14 +83,20 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
     return meta
 
 
+def _remove_tables(target: Path) -> None:
+    """Remove parts of an earlier attempt that was interrupted: they would count twice."""
+    for table in TABLES:
+        shutil.rmtree(target / table, ignore_errors=True)
+
+
 def _write_tables(
     path: Path, target: Path, children: list[dict[str, Any]], facts: dict[str, Any]
 ) -> tuple[dict[str, Any], SampledDevices]:
     import duckdb
 
-    for table in TABLES:
-        # Parts of an earlier attempt that was interrupted would count twice.
-        shutil.rmtree(target / table, ignore_errors=True)
+    from gpuprof.run.part_writers import PartWriters
+    from gpuprof.run.table_writer import SCRATCH, TableWriter
+
     # A query stays in the thread that asks: more of them would hold buffers of their own.
     connection = connect_database(threads=1)
     plain = PlainPath(target)
