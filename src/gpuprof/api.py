@@ -16,9 +16,10 @@ from gpuprof.opened_run import (
     summary_difference,
     write_flamegraph,
 )
-from gpuprof.profiling import Profile, profile, run_program
+from gpuprof.profiling import Profile, profile
 from gpuprof.record.decorate import decorate
 from gpuprof.record.ranges import attach_tool, nsight_range
+from gpuprof.recorded_program import run_program
 
 if TYPE_CHECKING:
     from gpuprof.analyze.work import Work

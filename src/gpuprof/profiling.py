@@ -1,24 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Record a block of code or a program, and return its run."""
+"""Record a block of code, and return its run."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from gpuprof.errors import (
-    GpuprofError,
-    NothingRecordedError,
-    NotRecordedError,
-    RecordingError,
-    RunError,
-    UnavailableError,
-)
+from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
 from gpuprof.opened_run import PathLike, Run
 from gpuprof.record.device_samples import has_driver
 from gpuprof.record.options import GpuOption, PythonOption, RecordingOptions, WhichCeilings
@@ -26,6 +18,7 @@ from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
 from gpuprof.record.recording import Recording, pause_for_program, resume_after
 from gpuprof.record.recording_folder import create_folder
 from gpuprof.record.stack_sampler import why_not
+from gpuprof.recorded_program import measure_wanted
 from gpuprof.run.quick_switching import quick_switching
 from gpuprof.run.temporary import TemporaryFolder
 
@@ -33,7 +26,6 @@ if TYPE_CHECKING:
     import torch
 
     from gpuprof.analyze.ceilings.ceiling import Ceilings
-    from gpuprof.record.supervise import ProgramResult
 
 _SWITCHES = ("layers", "operators", "work", "counters")
 
@@ -91,7 +83,7 @@ class Profile:
         create_folder(self.path)
         self._outer = pause_for_program()
         try:
-            self._ceilings_before = _measure_before(self._which_ceilings)
+            self._ceilings_before = measure_wanted(self._which_ceilings)
             self._recording.start()
         except BaseException:
             shutil.rmtree(self.path, ignore_errors=True)
@@ -196,14 +188,6 @@ def _check_options(options: RecordingOptions) -> None:
         raise RecordingError(f"profile({option}=True) needs layers and operators", hint="leave both on")
 
 
-def _measure_before(which: WhichCeilings) -> Ceilings | None:
-    if which == "cached":
-        return None
-    from gpuprof.analyze.ceilings.of_run import measure_before
-
-    return measure_before()
-
-
 def _refuse_unavailable(options: RecordingOptions) -> None:
     if options.gpu not in ("auto", "whole-graphs", True, False):
         raise RecordingError(f'profile(gpu={options.gpu!r}) must be "auto", "whole-graphs", True or False')
@@ -243,76 +227,3 @@ def _check_modules(modules: tuple[Any, ...]) -> None:
                 f"profile() takes torch.nn.Module objects, not {type(module).__name__}",
                 hint="pass the model, or nothing to record every module",
             )
-
-
-def run_program(
-    target: str,
-    arguments: Sequence[str] = (),
-    *,
-    options: RecordingOptions | None = None,
-    is_module: bool = False,
-    out: Path | None = None,
-    on_measuring: Callable[[], None] | None = None,
-) -> tuple[int, Run | RunError]:
-    """Run a script or module under a recording; returns its exit code and the run.
-
-    If the run could not be written, an error takes its place: the program ran without it. It is a
-    NotRecordedError if the recording could not begin, which standard error reported. The run of a program
-    that failed before anything was recorded is removed, unless `out` names it. `options.profiler` uses that
-    profiler instead: "pyinstrument" is as `python` without other sources, the result of others is imported.
-    `on_measuring` is called before this machine's ceilings are measured for `work`, which takes seconds.
-    """
-    from gpuprof.record.supervise import run_program as supervise
-    from gpuprof.record.supervise import target_path
-
-    options = options or RecordingOptions()
-    if options.profiler == "pyinstrument":
-        options = options.stacks_only()
-    elif options.profiler is not None:
-        return _run_under(options.profiler, target, arguments, is_module=is_module, out=out)
-
-    # A target that does not exist is refused below, without a delay.
-    can_run = not target_path(target, is_module=is_module, out=out).exists()
-    before = _measure_before(options.ceilings) if can_run else None
-    result = supervise(target, arguments, options, is_module=is_module, out=out)
-    keep_empty = out is not None or result.exit_code == 0
-    return result.exit_code, _run_of(result, before, on_measuring, keep_empty=keep_empty)
-
-
-def _run_of(
-    result: ProgramResult,
-    before: Ceilings | None,
-    on_measuring: Callable[[], None] | None,
-    *,
-    keep_empty: bool,
-) -> Run | RunError:
-    """Return the run of a program, with its ceilings, or the error."""
-    if result.was_refused:
-        return NotRecordedError(f"the recording into {result.run_path} could not begin")
-    try:
-        run = Run(result.run_path)
-        if run.meta.get("work"):
-            from gpuprof.analyze.ceilings.of_run import add_ceilings
-
-            if on_measuring is not None:
-                on_measuring()
-            add_ceilings(run.path, run.meta["work"], before)
-            run = Run(result.run_path)
-    except RunError as error:
-        return error
-    if not keep_empty and run.meta["totals"]["spans"] == 0:
-        shutil.rmtree(result.run_path, ignore_errors=True)
-        return NothingRecordedError(
-            "the program failed before anything was recorded, so its run was removed",
-            hint="name a folder with --out to keep it",
-        )
-    return run
-
-
-def _run_under(
-    profiler: str, target: str, arguments: Sequence[str], *, is_module: bool, out: Path | None
-) -> tuple[int, Run | RunError]:
-    from gpuprof.run.profiled import run_profiled
-
-    result, failure = run_profiled(target, arguments, is_module=is_module, out=out, profiler=profiler)
-    return result.exit_code, failure if failure is not None else Run(result.run_path)

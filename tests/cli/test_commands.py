@@ -135,6 +135,7 @@ def api(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeApi:
     fake = FakeApi(FakeRun(tmp_path / "demo.gpuprof", "span", "layer", "operator"))
     monkeypatch.setitem(sys.modules, "gpuprof.api", fake)
     monkeypatch.setattr(gpuprof, "api", fake, raising=False)
+    monkeypatch.setattr("gpuprof.recorded_program.run_program", fake.run_program)
     return fake
 
 

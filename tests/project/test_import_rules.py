@@ -25,10 +25,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench": {"stats", "record", "run", "analyze", "render", *BASE},
     "doctor": {"stats", "record", "run", "bench", *BASE},
     "opened_run": {"record", "run", "analyze", "render", *BASE},
-    "profiling": {"opened_run", "record", "run", "analyze", *BASE},
-    "api": {"profiling", "opened_run", "record", "analyze", "bench", *BASE},
+    "recorded_program": {"opened_run", "record", "run", "analyze", *BASE},
+    "profiling": {"recorded_program", "opened_run", "record", "run", "analyze", *BASE},
+    "api": {"profiling", "recorded_program", "opened_run", "record", "analyze", "bench", *BASE},
     "__init__": {"record", "api", *BASE},
-    "cli": {"record", "run", "analyze", "render", "bench", "doctor", "api", "__init__", *BASE},
+    "cli": {"record", "run", "analyze", "render", "bench", "doctor", "recorded_program", "api", *BASE}
+    | {"__init__"},
     "__main__": {"cli"},
 }
 

@@ -19,7 +19,8 @@ from cpu_work import BUSY
 import gpuprof
 from gpuprof import _native
 from gpuprof.cli.run import run as run_command
-from gpuprof.record.children import CHILDREN_VARIABLE, STARTUP_FOLDER, join_run, offer_run
+from gpuprof.record.children import join_run, offer_run
+from gpuprof.record.environment import CHILDREN_VARIABLE, STARTUP_FOLDER
 from gpuprof.record.facts import DamageCode, Method, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.python_stacks import has_pyinstrument

@@ -21,10 +21,10 @@ from gpuprof.analyze.compared_runs import (
 )
 from gpuprof.analyze.difference import STATES, Difference, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.kernel_labels import kernel_labels
-from gpuprof.analyze.summary import DEFAULT_TOP, MEMBER_KINDS, TABLE_WIDTH
+from gpuprof.analyze.summary import DEFAULT_TOP, MEMBER_KINDS
 from gpuprof.errors import RunError
 from gpuprof.text.sanitize import quoted_if_blank
-from gpuprof.text.table import Column, text_table, wrapped
+from gpuprof.text.table import TABLE_WIDTH, Column, text_table, wrapped
 from gpuprof.text.units import format_count, format_duration
 
 if TYPE_CHECKING:

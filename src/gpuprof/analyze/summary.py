@@ -16,7 +16,7 @@ from gpuprof.analyze.layer_groups import layer_groups
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
 from gpuprof.text.sanitize import escape_text, quoted_if_blank
-from gpuprof.text.table import Column, text_table
+from gpuprof.text.table import TABLE_WIDTH, Column, text_table
 from gpuprof.text.units import format_count, format_duration, format_quantity, format_share
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ MEMBER_KINDS: dict[str, tuple[str, ...]] = {
 _DEFAULT_ORDER = ("layer", "operator", "span", "python", "kernel")
 _LABELLED = "kernel"
 DEFAULT_TOP = 30
-TABLE_WIDTH = 100
 
 _NOTHING_RECORDED = {
     "layer": "no layer was recorded here: layers come from `gpuprof.profile(model)` and `gpuprof run`",

@@ -11,12 +11,11 @@ from typing import Any, Literal, get_args
 
 from gpuprof.errors import WorkError
 from gpuprof.record.work.rows import Exactness, OperatorWork, UnknownWork, known_sum, worst_of
-from gpuprof.text.table import Column, text_table
+from gpuprof.text.table import TABLE_WIDTH, Column, text_table
 from gpuprof.text.units import format_bytes, format_count
 
 WorkKind = Literal["layer", "operator", "dtype", "phase"]
 DEFAULT_TOP = 20
-TABLE_WIDTH = 100
 
 _FLOP_UNITS = ("", "k", "M", "G", "T", "P", "E")
 _OUTSIDE = "(outside of layers)"

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.summary import TABLE_WIDTH
 from gpuprof.record.facts import Method, SourceStatus
-from gpuprof.render.phases import phase_lines
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.losses import losses
 from gpuprof.run.messages import (
@@ -20,7 +18,7 @@ from gpuprof.run.messages import (
     note_text,
     reason_text,
 )
-from gpuprof.text.table import wrapped
+from gpuprof.text.table import TABLE_WIDTH, wrapped
 from gpuprof.text.units import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -45,6 +43,9 @@ def header(
 
     `processes` are those of a capture; if there are several, each has a line. `phases` are the first lines.
     """
+    # Not above, where it would delay the end of `gpuprof run`, which prints only the outline.
+    from gpuprof.render.phases import phase_lines
+
     state = "complete" if meta.get("complete") else "incomplete: contains what could be recovered"
     facts = [
         *(phase_lines(phases) if phases is not None else ()),

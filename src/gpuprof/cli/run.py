@@ -202,8 +202,6 @@ def _gpu_option(*, no_gpu: bool, whole_graphs: bool) -> GpuOption:
 
 def _check(options: RecordingOptions) -> None:
     """Refuse options that contradict each other, or that this installation does not support."""
-    from gpuprof.record.stack_sampler import why_not
-
     if options.counts_work and not (options.layers and options.operators):
         option = "--work" if options.work else "--counters"
         raise click.UsageError(
@@ -217,14 +215,14 @@ def _check(options: RecordingOptions) -> None:
         raise click.UsageError("--counters needs the GPU; hint: leave --no-gpu out.")
     if options.profiler == "pyinstrument":
         _check_pyinstrument("--profiler pyinstrument")
-    elif options.python is True and why_not() is not None:
-        _check_pyinstrument("--python")
+    elif options.python is True:
+        _check_sampler()
 
 
 def _record(program: Program, options: RecordingOptions, out: str | None) -> tuple[int, Run | RunError]:
-    from gpuprof import api
+    from gpuprof.recorded_program import run_program
 
-    return api.run_program(
+    return run_program(
         program.target,
         program.arguments,
         options=options,
@@ -259,6 +257,13 @@ def _check_alone(options: RecordingOptions) -> None:
         raise click.UsageError(
             f"--profiler {options.profiler} cannot be combined with {given[0]}; hint: leave one of them out."
         )
+
+
+def _check_sampler() -> None:
+    from gpuprof.record.stack_sampler import why_not
+
+    if why_not() is not None:
+        _check_pyinstrument("--python")
 
 
 def _check_pyinstrument(option: str) -> None:
@@ -312,18 +317,18 @@ def demo(context: click.Context, output: str) -> None:
 
     The run is `demo.gpuprof`, numbered if it exists; the page has the same name.
     """
-    from gpuprof import api
     from gpuprof.analyze.summary import DEFAULT_TOP
     from gpuprof.cli.header import header
     from gpuprof.cli.pages import default_output
     from gpuprof.record.supervise import free_name
+    from gpuprof.recorded_program import run_program
 
     folder = Path(output)
     if not folder.is_dir():
         raise click.ClickException(f"cannot write to {output}: the folder does not exist; hint: create it")
     if importlib.util.find_spec("torch") is None:
         raise click.ClickException("the demo needs PyTorch, which is not installed; hint: pip install torch")
-    code, recorded = api.run_program(str(example()), out=free_name("demo", folder))
+    code, recorded = run_program(str(example()), out=free_name("demo", folder))
     if isinstance(recorded, RunError):
         raise recorded
     click.echo()

@@ -19,22 +19,16 @@ from typing import Any
 
 from gpuprof import _native
 from gpuprof.record.collector import offer_collector
+from gpuprof.record.environment import CHILDREN_VARIABLE, python_path
 from gpuprof.record.facts import Note, NoteCode, SourceStatus, error_line, note
 from gpuprof.record.kernels import at_end_of_child
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording import Recording, record_program
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, write_json
 
-CHILDREN_VARIABLE = "GPUPROF_CHILDREN"
-STARTUP_FOLDER = Path(__file__).with_name("startup")
 FACTS_SUFFIX = ".facts"
 
 _HELPER = "multiprocessing.resource_tracker"
-
-
-def python_path(former: str | None) -> str:
-    """Return a PYTHONPATH that begins with our folder."""
-    return os.pathsep.join([str(STARTUP_FOLDER), *([former] if former else [])])
 
 
 def offer_run(run: Path, options: RecordingOptions) -> None:

@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:
+    # Python asks for the methods only. `importlib.abc` imports twenty modules, into each recorded program.
+    Loader = MetaPathFinder = object
 
 
-class _NotifyingLoader(importlib.abc.Loader):
+class _NotifyingLoader(Loader):
     """Runs the module's own loader, restores it in the module, and reports the import."""
 
-    def __init__(self, loader: importlib.abc.Loader, imported: Callable[[], None]) -> None:
+    def __init__(self, loader: Loader, imported: Callable[[], None]) -> None:
         self._loader = loader
         self._imported = imported
 
@@ -30,7 +36,7 @@ class _NotifyingLoader(importlib.abc.Loader):
         self._imported()
 
 
-class ImportHook(importlib.abc.MetaPathFinder):
+class ImportHook(MetaPathFinder):
     """Calls `imported` once, after the module `name` was imported. Remove it with `remove()`."""
 
     def __init__(self, name: str, imported: Callable[[], None]) -> None:

@@ -16,31 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.errors import GpuprofError
-from gpuprof.record.children import CHILDREN_VARIABLE, STARTUP_FOLDER, offer_run, python_path, stop_at_exit
+from gpuprof.record.children import offer_run, stop_at_exit
 from gpuprof.record.collector import offer_collector
+from gpuprof.record.environment import OPTIONS_VARIABLE
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.other_profilers import begin_profiler
 from gpuprof.record.recording import Recording, record_program
 from gpuprof.record.recording_folder import mark_refused
-
-OPTIONS_VARIABLE = "GPUPROF_RUN"
-
-
-def environment_for(described: dict[str, Any]) -> dict[str, str]:
-    """Return the environment in which a new Python process begins a recording by itself."""
-    former = _own_python_path()
-    text = json.dumps({**described, "PYTHONPATH": former})
-    environment = {**os.environ, "PYTHONPATH": python_path(former), OPTIONS_VARIABLE: text}
-    environment.pop(CHILDREN_VARIABLE, None)  # this program's run is another than the one around it
-    return environment
-
-
-def _own_python_path() -> str | None:
-    former = os.environ.get("PYTHONPATH")
-    if former is None or CHILDREN_VARIABLE not in os.environ:
-        return former
-    parts = [part for part in former.split(os.pathsep) if part != str(STARTUP_FOLDER)]
-    return os.pathsep.join(parts) or None
 
 
 def begin() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import platform
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -369,7 +368,7 @@ def _facts(process_id: int) -> dict[str, Any]:
         "process_id": process_id,
         "realtime_minus_monotonic_ns": str(clock["realtime_ns"] - clock["monotonic_ns"]),
         "clock": clock["clock"],
-        "python": platform.python_version(),
+        "python": sys.version.partition(" ")[0],
         "torch": None,
         "gpu": None,
     }

@@ -12,14 +12,14 @@ import importlib.util
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType
 
 from gpuprof.errors import RecordingError
-from gpuprof.record.launch import environment_for
+from gpuprof.record.environment import environment_for
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording_folder import (
     LOCK_FILE,
@@ -51,9 +51,11 @@ def run_program(
     *,
     is_module: bool,
     out: Path | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> ProgramResult:
     """Run a script, or a module by its name, with `arguments`; its streams are this process's own.
 
+    `meanwhile` is called while the program's interpreter starts. It should take less than that.
     Raises RecordingError when the target or the folder is unusable; then nothing was run. Where the disk
     is full already the program still runs, unrecorded, and the folder is removed.
     """
@@ -66,7 +68,7 @@ def run_program(
         "arguments": list(arguments),
     }
     command = program_command(target, arguments, is_module=is_module)
-    exit_code = run_command(command, environment_for(described))
+    exit_code = run_command(command, environment_for(described), meanwhile)
     was_refused = is_marked_refused(path)
     if not (path / RECORDING_FILE).exists():
         remove_unused(path)
@@ -129,12 +131,18 @@ def free_name(stem: str, folder: Path = Path()) -> Path:
     return path
 
 
-def run_command(command: list[str], environment: dict[str, str]) -> int:
+def run_command(
+    command: list[str], environment: dict[str, str], meanwhile: Callable[[], None] | None = None
+) -> int:
     """Run a command to its end, signals passed on; returns its exit code as a shell has it."""
     # What the shell opened for the program beyond the three standard files is its, too.
     process = subprocess.Popen(command, env=environment, close_fds=False)
     with _signals_for(process):
-        code = process.wait()
+        try:
+            if meanwhile is not None:
+                meanwhile()
+        finally:
+            code = process.wait()
     return code if code >= 0 else 128 - code
 
 

@@ -8,7 +8,6 @@ innermost frame is the call. Its place in the source (PEP 657) gives the text of
 
 from __future__ import annotations
 
-import ast
 import functools
 from pathlib import Path
 from typing import NamedTuple
@@ -64,6 +63,8 @@ def _calls(path: str) -> dict[tuple[int, int, int, int], str]:
     try:
         if not file.is_file() or file.stat().st_size > _LARGEST_SOURCE_BYTES:
             return {}
+        import ast
+
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return {}  # the source has gone, or was never a file

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from gpuprof.errors import RecordingError, RunError
+from gpuprof.record.environment import environment_for
 from gpuprof.record.facts import Method, NoteCode, SourceStatus, note
-from gpuprof.record.launch import environment_for
 from gpuprof.record.other_profilers import CPROFILE_RESULT, NOTES_RESULT, TORCH_RESULT
 from gpuprof.record.recording_folder import SEGMENTS, create_folder
 from gpuprof.record.supervise import (

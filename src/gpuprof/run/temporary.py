@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 import weakref
 from pathlib import Path
 
@@ -19,6 +18,8 @@ class TemporaryFolder:
     """A folder that is removed with the last reference to this object, only by the process that made it."""
 
     def __init__(self, prefix: str = "gpuprof-") -> None:
+        import tempfile  # with it come the random numbers and OpenSSL's hashes
+
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         weakref.finalize(self, _remove, os.getpid(), str(self.path))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gpuprof.text.sanitize import ELLIPSIS, cell_width, escape_text, shorten
 
+TABLE_WIDTH = 100
 GAP = "  "
 MIN_FLEXIBLE_WIDTH = 16
 
@@ -21,7 +22,7 @@ class Column:
     right: bool = True
 
 
-def text_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 100) -> str:
+def text_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = TABLE_WIDTH) -> str:
     """Lay out `rows` under `columns`, at most `width` terminal cells wide, without a final newline.
 
     Cells can contain any text: it is escaped. The first column becomes narrower if needed. Its cells are
@@ -53,7 +54,7 @@ def _shortened(cells: Sequence[str], width: int) -> list[str]:
     return found
 
 
-def wrapped(text: str, width: int = 100, indent: str = "  ") -> str:
+def wrapped(text: str, width: int = TABLE_WIDTH, indent: str = "  ") -> str:
     """Escape a sentence and wrap it; the lines after the first are indented."""
     return textwrap.fill(
         escape_text(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False

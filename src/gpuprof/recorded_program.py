@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Record a program, and return its run.
+
+`gpuprof run` imports no more than this: what only the program's own process needs delays its end.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuprof.errors import NothingRecordedError, NotRecordedError, RunError
+from gpuprof.opened_run import Run
+from gpuprof.record.options import RecordingOptions, WhichCeilings
+from gpuprof.record.supervise import run_program as supervise
+from gpuprof.record.supervise import target_path
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.ceilings.ceiling import Ceilings
+    from gpuprof.record.supervise import ProgramResult
+
+
+def run_program(
+    target: str,
+    arguments: Sequence[str] = (),
+    *,
+    options: RecordingOptions | None = None,
+    is_module: bool = False,
+    out: Path | None = None,
+    on_measuring: Callable[[], None] | None = None,
+) -> tuple[int, Run | RunError]:
+    """Run a script or module under a recording; returns its exit code and the run.
+
+    If the run could not be written, an error takes its place: the program ran without it. It is a
+    NotRecordedError if the recording could not begin, which standard error reported. The run of a program
+    that failed before anything was recorded is removed, unless `out` names it. `options.profiler` uses that
+    profiler instead: "pyinstrument" is as `python` without other sources, the result of others is imported.
+    `on_measuring` is called before this machine's ceilings are measured for `work`, which takes seconds.
+    """
+    options = options or RecordingOptions()
+    if options.profiler == "pyinstrument":
+        options = options.stacks_only()
+    elif options.profiler is not None:
+        return _run_under(options.profiler, target, arguments, is_module=is_module, out=out)
+
+    # A target that does not exist is refused below, without a delay.
+    can_run = not target_path(target, is_module=is_module, out=out).exists()
+    before = measure_wanted(options.ceilings) if can_run else None
+    result = supervise(
+        target, arguments, options, is_module=is_module, out=out, meanwhile=_import_reader_of_runs
+    )
+    keep_empty = out is not None or result.exit_code == 0
+    return result.exit_code, _run_of(result, before, on_measuring, keep_empty=keep_empty)
+
+
+def _import_reader_of_runs() -> None:
+    """Import what closes the run of a program without spans, while the program's interpreter starts.
+
+    This is shorter than that start. NumPy and DuckDB, which close all other runs, are left for the end: they
+    would still be imported while the program runs, and disturb it.
+    """
+    import gpuprof.run.folder  # noqa: F401
+
+
+def _run_of(
+    result: ProgramResult,
+    before: Ceilings | None,
+    on_measuring: Callable[[], None] | None,
+    *,
+    keep_empty: bool,
+) -> Run | RunError:
+    """Return the run of a program, with its ceilings, or the error."""
+    if result.was_refused:
+        return NotRecordedError(f"the recording into {result.run_path} could not begin")
+    try:
+        run = Run(result.run_path)
+        if run.meta.get("work"):
+            from gpuprof.analyze.ceilings.of_run import add_ceilings
+
+            if on_measuring is not None:
+                on_measuring()
+            add_ceilings(run.path, run.meta["work"], before)
+            run = Run(result.run_path)
+    except RunError as error:
+        return error
+    if not keep_empty and run.meta["totals"]["spans"] == 0:
+        shutil.rmtree(result.run_path, ignore_errors=True)
+        return NothingRecordedError(
+            "the program failed before anything was recorded, so its run was removed",
+            hint="name a folder with --out to keep it",
+        )
+    return run
+
+
+def _run_under(
+    profiler: str, target: str, arguments: Sequence[str], *, is_module: bool, out: Path | None
+) -> tuple[int, Run | RunError]:
+    from gpuprof.run.profiled import run_profiled
+
+    result, failure = run_profiled(target, arguments, is_module=is_module, out=out, profiler=profiler)
+    return result.exit_code, failure if failure is not None else Run(result.run_path)
+
+
+def measure_wanted(which: WhichCeilings) -> Ceilings | None:
+    """Measure the ceilings of this machine before a recording, if that is wanted."""
+    if which == "cached":
+        return None
+    from gpuprof.analyze.ceilings.of_run import measure_before
+
+    return measure_before()
