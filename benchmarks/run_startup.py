@@ -5,8 +5,8 @@
 
 Each contestant runs the script, an empty one by default, in processes of their own, in turns and in random
 order. Times are those of the command with all its processes: wall time, and processor time, which other
-programs disturb less. The first round, which fills the caches, is left out. Compiled files of Python are used,
-whatever PYTHONDONTWRITEBYTECODE is here.
+programs disturb less. The first round, which fills the caches, is left out. Compiled files of Python are used
+also where PYTHONDONTWRITEBYTECODE is set.
 """
 
 from __future__ import annotations

@@ -111,6 +111,14 @@ void Segment::prepare(std::size_t chunk) const noexcept {
 #endif
 }
 
+void Segment::release(std::size_t first, std::size_t count) const noexcept {
+#if defined(__linux__)
+    madvise(data_ + header_bytes + first * chunk_bytes, count * chunk_bytes, MADV_DONTNEED);
+#else
+    (void)first, (void)count;
+#endif
+}
+
 void Segment::remove_file() noexcept {
     ::unlink(path_.c_str());
 }

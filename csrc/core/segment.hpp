@@ -35,6 +35,10 @@ class Segment {
     void prepare(std::size_t chunk) const noexcept;
     void note_prepared(std::size_t chunk) noexcept { prepared_ = prepared_ > chunk ? prepared_ : chunk + 1; }
 
+    // Unmaps the pages of chunks that are full. They stay in the file: a thread that still has one of these
+    // chunks finds them there, at the cost of a page fault. May run while chunks are taken and written.
+    void release(std::size_t first, std::size_t count) const noexcept;
+
     SegmentHeader& header() noexcept { return *reinterpret_cast<SegmentHeader*>(data_); }
     // In a forked child the mapping does not exist any more.
     void forget() noexcept { data_ = nullptr; }

@@ -16,6 +16,9 @@ constexpr std::uint32_t first_segment_chunks = 16;
 constexpr std::uint32_t largest_segment_chunks = 1024;
 constexpr std::size_t chunks_before_thread = first_segment_chunks / 2;
 constexpr std::size_t chunks_ahead = 32;
+// Chunks before these are full, but for those of threads that record rarely.
+constexpr std::size_t chunks_kept = 128;
+constexpr std::size_t released_at_once = 16;
 constexpr std::int64_t clock_interval_ns = 50'000'000;
 constexpr std::size_t stack_bytes = std::size_t{512} * 1024;
 
@@ -64,6 +67,7 @@ std::unique_ptr<Segment> SegmentList::describe_next() {
 Event* SegmentList::take_chunk(std::unique_lock<std::mutex>& lock) {
     for (;;) {
         if (Event* const chunk = segments_.empty() ? nullptr : segments_.back()->take_chunk()) {
+            ++taken_chunks_;
             note_clock();
             keep_ahead();
             return chunk;
@@ -128,10 +132,32 @@ void SegmentList::prepare_chunks() noexcept {
             segment->note_prepared(chunk);
         } else if (wants_next()) {
             open_next(lock);
+        } else if (wants_release()) {
+            release_oldest(lock);
         } else {
             work_.wait(lock);
         }
     }
+}
+
+bool SegmentList::wants_release() const noexcept {
+    return taken_chunks_ - released_chunks_ >= chunks_kept + released_at_once;
+}
+
+// Requires wants_release().
+void SegmentList::release_oldest(std::unique_lock<std::mutex>& lock) noexcept {
+    const Segment& segment = *segments_[releasing_segment_];
+    const std::size_t first = releasing_chunks_;
+    const std::size_t count = std::min(released_at_once, segment.chunk_count() - first);
+    released_chunks_ += count;
+    releasing_chunks_ += count;
+    if (releasing_chunks_ == segment.chunk_count()) {
+        ++releasing_segment_;
+        releasing_chunks_ = 0;
+    }
+    lock.unlock();
+    segment.release(first, count);
+    lock.lock();
 }
 
 Segment* SegmentList::segment_to_prepare() noexcept {
@@ -184,6 +210,11 @@ void SegmentList::close(const ClockPoint& last, std::uint64_t dropped_events, Se
     if (next_ != nullptr) next_->remove_file();
     next_.reset();
     described_.reset();
+    forget_chunks();
+}
+
+void SegmentList::forget_chunks() noexcept {
+    taken_chunks_ = released_chunks_ = releasing_segment_ = releasing_chunks_ = 0;
 }
 
 void SegmentList::forget() noexcept {
@@ -192,6 +223,7 @@ void SegmentList::forget() noexcept {
     if (next_ != nullptr) next_->forget();
     next_.reset();
     described_.reset();
+    forget_chunks();
     has_thread_ = false;
     // Threads that waited here are not in this process, but the conditions still count them.
     new (&work_) std::condition_variable;

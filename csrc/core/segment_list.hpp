@@ -19,6 +19,8 @@ namespace gpuprof {
 // as long as a thread needs to record 400 spans. That of the first segment is there before the recording
 // begins, and one that has filled half of it gets a thread that has the next chunks provided before they are
 // taken. If it is too slow, or cannot be started, the thread that takes a chunk waits for the kernel.
+// That thread also unmaps the pages of old chunks, so that the memory of the process does not grow with the
+// recording.
 //
 // Everything but pause() needs the mutex that was given to the constructor.
 class SegmentList {
@@ -54,6 +56,9 @@ class SegmentList {
     void prepare_chunks() noexcept;
     void open_next(std::unique_lock<std::mutex>& lock) noexcept;
     Segment* segment_to_prepare() noexcept;
+    bool wants_release() const noexcept;
+    void forget_chunks() noexcept;
+    void release_oldest(std::unique_lock<std::mutex>& lock) noexcept;
     std::size_t ready_chunks() const noexcept;
     bool wants_next() const noexcept;
 
@@ -65,6 +70,10 @@ class SegmentList {
     std::unique_ptr<Segment> next_;       // opened ahead
     std::condition_variable work_;
     std::condition_variable opened_;
+    std::size_t taken_chunks_ = 0;
+    std::size_t released_chunks_ = 0;
+    std::size_t releasing_segment_ = 0;  // and the chunks of it that were released
+    std::size_t releasing_chunks_ = 0;
     pthread_t thread_{};
     std::int64_t clock_noted_ns_ = 0;
     bool has_thread_ = false;
