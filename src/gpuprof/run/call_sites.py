@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+    Ints = npt.NDArray[np.int64]
 
 _LARGEST_SOURCE_BYTES = 4 << 20
 _LONGEST_NAME = 80
@@ -45,6 +46,8 @@ def waited_ns(duration_ns: int, cpu_ns: int, queued_ns: int) -> int:
 
 def waited_in_each_ns(duration_ns: Ints, cpu_ns: Ints, queued_ns: Ints) -> Ints:
     """Return what `waited_ns` returns for each of many samples."""
+    import numpy as np
+
     waited = duration_ns - cpu_ns - np.maximum(queued_ns, 0)
     return np.where((cpu_ns >= 0) & (2 * waited > duration_ns), waited, 0)
 
