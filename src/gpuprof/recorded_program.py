@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 from gpuprof.errors import NothingRecordedError, NotRecordedError, RunError
 from gpuprof.opened_run import Run
 from gpuprof.record.options import RecordingOptions, WhichCeilings
-from gpuprof.record.supervise import run_program as supervise
-from gpuprof.record.supervise import target_path
 
 if TYPE_CHECKING:
     from gpuprof.analyze.ceilings.ceiling import Ceilings
@@ -39,6 +37,9 @@ def run_program(
     profiler instead: "pyinstrument" is as `python` without other sources, the result of others is imported.
     `on_measuring` is called before this machine's ceilings are measured for `work`, which takes seconds.
     """
+    from gpuprof.record.supervise import run_program as supervise
+    from gpuprof.record.supervise import target_path
+
     options = options or RecordingOptions()
     if options.profiler == "pyinstrument":
         options = options.stacks_only()
