@@ -127,6 +127,7 @@ class Spans:
             name=np.array([names.index(row[2]) for row in self.rows], np.int32),
             start_ns=np.array([row[3] for row in self.rows], np.int64),
             duration_ns=np.array([row[4] for row in self.rows], np.int64),
+            thread=np.zeros(len(self.rows), np.int64),
             names=names,
         )
 

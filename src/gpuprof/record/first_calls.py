@@ -7,13 +7,16 @@ is copied, and no operator of PyTorch is called, since it would be in the record
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpuprof.record.operator_windows import OperatorWindows
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +27,7 @@ MOST_ROOTS = 16
 # In the recording's segments, until the run is closed.
 WORK_FACTS = "work.json"
 WORK_ROWS = "work.jsonl"
+INPUT_ROWS = "operator_inputs.jsonl"
 COUNTER_FACTS = "counters.json"
 COUNTER_ROWS = "counters.jsonl"
 
@@ -53,12 +57,14 @@ class FirstCall:
 class FirstCalls:
     """Takes the first call of each layer outside of others, and keeps these modules alive.
 
-    `names` are the layers of the recording; `left_out` those whose first call was one too many.
+    `names` are the layers of the recording; `left_out` those whose first call was one too many. `windows`
+    have the inputs of operators recorded after calls of a new kind.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, windows: OperatorWindows | None = None) -> None:
         self.calls: list[FirstCall] = []
         self.left_out: set[str] = set()
+        self.windows = windows
         self.given = CallsGiven()
         self.names: MutableMapping[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._taken: set[str] = set()
@@ -81,7 +87,10 @@ class FirstCalls:
                     return False
                 self._taken.add(name)
                 self._keep(torch, name, module, args, kwargs)
-            return self.given.note(name, signature_of(torch, args, kwargs))
+            number = self.given.note(name, signature_of(torch, args, kwargs))
+            if number is not None and self.windows is not None:
+                self.windows.begin_call(name, number)
+            return number is not None
         except (RuntimeError, TypeError, AttributeError, ValueError):
             # Of a tensor that cannot be asked. Not every error: a signal's handler may raise one here.
             return False
@@ -152,6 +161,12 @@ _LONGEST_TEXT = 80
 Signature = object
 
 
+class _TensorSign(NamedTuple):
+    sizes: tuple[Any, ...]
+    dtype: Any
+    device: str
+
+
 def signature_of(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
     """Return what of its arguments decides how much work a call is: shapes, types and switches."""
     return tuple(_sign(torch, each) for each in args), tuple(
@@ -163,7 +178,7 @@ def _sign(torch: Any, value: Any, depth: int = 0) -> Signature:
     if isinstance(value, torch.Tensor):
         # A size that is a symbol must not be compared: that would bind it.
         sizes = tuple(size if type(size) is int else type(size) for size in value.shape)
-        return sizes, value.dtype, value.device.type
+        return _TensorSign(sizes, value.dtype, value.device.type)
     # Numbers are left out: a step's index or a learning rate would make every call another one.
     if value is None or isinstance(value, bool):
         return value
@@ -174,40 +189,104 @@ def _sign(torch: Any, value: Any, depth: int = 0) -> Signature:
     if depth < 4 and type(value) is dict:
         first = list(value.items())[:_MOST_ITEMS]
         return dict, len(value), tuple((str(key), _sign(torch, each, depth + 1)) for key, each in first)
-    return type(value)
+    return type(value), *_tensors_of(torch, value, depth)
+
+
+def _tensors_of(torch: Any, value: Any, depth: int) -> Iterator[Signature]:
+    """Yield the tensors that are attributes, as of a cache of keys and values; nothing else of an object."""
+    attributes = getattr(value, "__dict__", None)
+    if depth >= 4 or type(attributes) is not dict or isinstance(value, torch.nn.Module):
+        return
+    for each in list(attributes.values())[:_MOST_ITEMS]:
+        if isinstance(each, torch.Tensor):
+            yield _sign(torch, each)
+        elif type(each) in (list, tuple):
+            for item in each[:_MOST_ITEMS]:
+                if isinstance(item, torch.Tensor):
+                    yield _sign(torch, item)
+                else:
+                    yield from _tensors_of(torch, item, depth + 1)
+
+
+# Different signatures of a root; more of them count as one.
+MOST_SIGNATURES = 4096
 
 
 class CallsGiven:
-    """Whether calls were given inputs like those of the first, recorded for each call in order.
+    """Which inputs calls were given, recorded for each call in order as the number of its signature.
 
-    For each root and thread the numbers of calls that were alike, then not, then alike again...
+    The signatures of a root are numbered in the order of their first calls: 0 is that of the counted call.
     """
 
     def __init__(self) -> None:
-        self._first: dict[str, Signature] = {}
-        self._stretches: dict[tuple[str, int], list[int]] = {}
+        self._numbers: dict[str, dict[Signature, int]] = {}
+        # Run lengths for each root and thread: number, calls, number, calls...
+        self._runs: dict[tuple[str, int], list[int]] = {}
         self._calls = 0
         self._changes = 0
 
-    def note(self, root: str, signature: Signature) -> bool:
-        """Record a call of the calling thread, in order. Returns whether more can be recorded."""
+    def note(self, root: str, signature: Signature) -> int | None:
+        """Record a call of this thread. Returns the number of its signature, None after too many calls."""
         if self._calls >= MOST_CALLS or self._changes >= MOST_CHANGES:
-            return False
+            return None
         self._calls += 1
-        is_alike = self._first.setdefault(root, signature) == signature
-        stretches = self._stretches.setdefault((root, threading.get_native_id()), [0])
-        if is_alike != (len(stretches) % 2 == 1):
-            stretches.append(0)
+        numbers = self._numbers.setdefault(root, {})
+        number = numbers.get(signature)
+        if number is None:
+            number = len(numbers)
+            if number < MOST_SIGNATURES:
+                numbers[signature] = number
+        runs = self._runs.setdefault((root, threading.get_native_id()), [])
+        if not runs or runs[-2] != number:
+            runs += (number, 0)
             self._changes += 1
-        stretches[-1] += 1
-        return True
+        runs[-1] += 1
+        return number
 
     def as_rows(self) -> list[dict[str, Any]]:
         """Return a row for each root and thread, as plain data."""
         return [
-            {"root": root, "thread_id": thread, "stretches": stretches}
-            for (root, thread), stretches in self._stretches.items()
+            {"root": root, "thread_id": thread, "stretches": _stretches(runs), "runs": runs}
+            for (root, thread), runs in self._runs.items()
         ]
+
+    def signatures(self) -> dict[str, list[tuple[str, int]]]:
+        """Return for the signatures of each root, by number, their structure and how many elements they have.
+
+        Signatures with equal structures differ in the sizes of tensors alone.
+        """
+        return {
+            root: [(_structure(each), _elements(each)) for each in numbers]
+            for root, numbers in self._numbers.items()
+        }
+
+
+def _stretches(runs: list[int]) -> list[int]:
+    """Return how many calls were alike, then not, then alike again..."""
+    found = [0]
+    for number, calls in zip(runs[::2], runs[1::2], strict=True):
+        if (number == 0) != (len(found) % 2 == 1):
+            found.append(0)
+        found[-1] += calls
+    return found
+
+
+def _structure(signature: Signature) -> str:
+    """Return the signature without its sizes."""
+    return repr(_without_sizes(signature))
+
+
+def _without_sizes(signature: Signature) -> Signature:
+    if isinstance(signature, _TensorSign):
+        return len(signature.sizes), signature.dtype, signature.device
+    return tuple(map(_without_sizes, signature)) if isinstance(signature, tuple) else signature
+
+
+def _elements(signature: Signature) -> int:
+    if isinstance(signature, _TensorSign):
+        sizes = signature.sizes
+        return math.prod(sizes) if all(type(each) is int for each in sizes) else 0
+    return sum(map(_elements, signature)) if isinstance(signature, tuple) else 0
 
 
 # ---- what a roofline of a GPU needs besides the counted work --------------------------------

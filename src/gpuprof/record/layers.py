@@ -68,11 +68,15 @@ class LayerSource:
         self._add_given([module for each in self._given if (module := each()) is not None])
         take = None if self._first_calls is None else self._first_calls.take
         _native.intercept_layers(call, self._adopt if self._given else self._discover, take)
+        if self._first_calls is not None and self._first_calls.windows is not None:
+            self._first_calls.windows.start()
         return SourceStatus.on(Method.INTERCEPTED_CALLS, modules="given" if self._given else "every")
 
     def stop(self) -> None:
         """Leave everything as it was found."""
         _native.release_layers()
+        if self._first_calls is not None and self._first_calls.windows is not None:
+            self._first_calls.windows.stop()
         self._roots.clear()
 
     def known_types(self) -> dict[str, dict[str, str]]:

@@ -24,6 +24,7 @@ from gpuprof.record.first_calls import FirstCalls
 from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.kernels import KernelSource
 from gpuprof.record.layers import LayerSource
+from gpuprof.record.operator_windows import OperatorWindows
 from gpuprof.record.operators import OperatorSource
 from gpuprof.record.options import PythonOption, RecordingOptions
 from gpuprof.record.pauses import CollectionSource, CompilationSource, own_work
@@ -57,7 +58,8 @@ class Recording:
     ) -> None:
         self.path = path
         self._options = options = options or RecordingOptions()
-        self._first_calls = FirstCalls() if options.counts_work else None
+        windows = OperatorWindows(path / SEGMENTS) if options.counts_work else None
+        self._first_calls = FirstCalls(windows) if options.counts_work else None
         self._modules = modules
         self._wanted = {
             "layers": options.layers,

@@ -61,6 +61,12 @@ _COLUMNS = {
         "page_faults BIGINT, reuse_distance_bytes BIGINT[], reuse_bytes BIGINT[], "
         "reuse_written BOOLEAN[], compiled VARCHAR"
     ),
+    "operator_inputs": (
+        "position BIGINT, parent BIGINT, thread BIGINT, runs_backward BOOLEAN, operator VARCHAR, "
+        "overload VARCHAR, flops BIGINT, bytes BIGINT, exactness VARCHAR, dtype VARCHAR, "
+        "input_shapes VARCHAR, reuse_distance_bytes BIGINT[], reuse_bytes BIGINT[], "
+        "reuse_written BOOLEAN[], error VARCHAR"
+    ),
     "counters": (
         "process_id BIGINT, root VARCHAR, layer VARCHAR, ordinal BIGINT, operator VARCHAR, phase VARCHAR, "
         "kernel VARCHAR, kernel_number BIGINT, metric VARCHAR, counter VARCHAR, value DOUBLE, "

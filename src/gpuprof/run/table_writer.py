@@ -23,7 +23,7 @@ from gpuprof.run.spanless import part_path, write_empty_tables
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
 from gpuprof.run.steps import STEPS_QUERY, steps_of
 from gpuprof.run.threads import THREADS_QUERY, ThreadTimes
-from gpuprof.run.work_table import read_counters, read_work
+from gpuprof.run.work_table import read_counters, read_inputs, read_work
 
 if TYPE_CHECKING:
     import duckdb
@@ -163,11 +163,14 @@ class TableWriter:
     def write_work(self, segments: Path, decoded: dict[str, Any]) -> None:
         """Write what the counting pass and the one with counters left, where there were any."""
         process_id = int(decoded["processes"][0]["process_id"]) if decoded["processes"] else 0
-        rows, decoded["work"], damage = read_work(self._connection, segments)
+        rows, decoded["work"], damage = read_work(self._connection, segments, decoded["origin_monotonic_ns"])
+        inputs, damage_of_inputs = read_inputs(self._connection, segments)
         counters, decoded["counters"], more_damage = read_counters(self._connection, segments, process_id)
-        decoded["damage"] += [*damage, *more_damage]
+        decoded["damage"] += [*damage, *damage_of_inputs, *more_damage]
         if rows is not None:
             self._write_rows("work", process_id, rows)
+        if inputs is not None:
+            self._write_rows("operator_inputs", process_id, inputs)
         if counters is not None:
             self._write_rows("counters", process_id, counters)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.record.facts import Damage, DamageCode
-from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_FACTS, WORK_ROWS
+from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, INPUT_ROWS, WORK_FACTS, WORK_ROWS
 from gpuprof.record.processor import data_caches, usable_processors
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
@@ -22,13 +22,40 @@ if TYPE_CHECKING:
 
 
 def read_work(
-    connection: duckdb.DuckDBPyConnection, segments: Path
+    connection: duckdb.DuckDBPyConnection, segments: Path, origin_ns: int
 ) -> tuple[duckdb.DuckDBPyRelation | None, dict[str, Any] | None, list[Damage]]:
-    """Return the rows of counted work, what is known of them for `meta.json`, and what is damaged."""
-    keys = ("roots", "threads", "page_faults", "given", "gpu")
+    """Return the rows of counted work, what is known of them for `meta.json`, and what is damaged.
+
+    `origin_ns` is the run's origin on the monotonic clock.
+    """
+    keys = ("roots", "threads", "page_faults", "given", "gpu", "signatures", "trace")
     files = (segments / WORK_FACTS, segments / WORK_ROWS)
     rows, facts, damage = _read(connection, "work", files, keys, DamageCode.WORK)
-    return rows, None if facts is None else {**facts, "caches": cache_sizes()}, damage
+    if facts is None:
+        return rows, None, damage
+    return rows, {**facts, "trace": _on_run_clock(facts["trace"], origin_ns), "caches": cache_sizes()}, damage
+
+
+def _on_run_clock(trace: dict[str, Any] | None, origin_ns: int) -> dict[str, Any] | None:
+    """Return the windows with recorded inputs, which are on the monotonic clock, since the run's origin."""
+    if trace is None:
+        return None
+    windows = [
+        {**each, "begin_ns": each["begin_ns"] - origin_ns, "end_ns": each["end_ns"] - origin_ns}
+        for each in trace["windows"]
+    ]
+    return {**trace, "windows": windows}
+
+
+def read_inputs(
+    connection: duckdb.DuckDBPyConnection, segments: Path
+) -> tuple[duckdb.DuckDBPyRelation | None, list[Damage]]:
+    """Return the rows of operators whose inputs were recorded, and what is damaged."""
+    files = (segments / WORK_FACTS, segments / INPUT_ROWS)
+    if not files[1].exists():
+        return None, []
+    rows, _, damage = _read(connection, "operator_inputs", files, (), DamageCode.WORK)
+    return rows, damage
 
 
 def read_counters(
@@ -55,7 +82,12 @@ def _read(
         return None, None, []
     plain = PlainPath(files[1].parent)
     try:
-        facts = {"gpu": None, **json.loads(files[0].read_text(encoding="utf-8"))}
+        facts = {
+            "gpu": None,
+            "signatures": {},
+            "trace": None,
+            **json.loads(files[0].read_text(encoding="utf-8")),
+        }
         known = {key: facts[key] for key in keys}
         rows = connection.read_json(
             str(plain.path / files[1].name), columns=TABLES[table], format="newline_delimited"

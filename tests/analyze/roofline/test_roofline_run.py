@@ -150,18 +150,17 @@ def test_a_loss_module_is_joined_too(profiled: Profiled) -> None:
     assert {row.name for row in roofline.layers} >= {"first", "MSELoss"}
 
 
-def test_operators_outside_of_the_models_are_listed_with_their_time(profiled: Profiled) -> None:
+def test_operators_outside_of_the_models_have_their_work(profiled: Profiled) -> None:
     model, x = Mlp(4), torch.ones(2, 4)
 
     def body() -> None:
         model(x)
         torch.linalg.inv(torch.eye(3))
 
-    roofline = profiled(body, model).roofline()
-    row = next(row for row in roofline.unmatched if "inv" in row.operator)
-    assert row.reason == NoLabel.OUTSIDE_MODELS
-    assert row.total_ns > 0
-    assert row.time_share is not None
+    (row,) = found(profiled(body, model).roofline().operators, "aten::linalg_inv")
+    assert (row.root, row.layer, row.calls) == ("", "", 1)
+    assert (row.flops, row.exactness) == (2 * 3**3, "estimated")
+    assert row.bound != Bound.UNKNOWN
 
 
 def test_a_compiled_model_is_one_node(profiled: Profiled) -> None:
@@ -358,8 +357,9 @@ def test_a_forward_that_depends_on_data(profiled: Profiled) -> None:
         model(torch.full((8,), 8.0))
 
     rows = found(profiled(body, model).roofline().operators, "aten::mul")
-    assert sum(row.calls for row in rows) == 4
-    assert all(row.confidence < 1 for row in rows)
+    # 4 of the first call's sequence, and those that only the second call had: their inputs were recorded.
+    assert sum(row.calls for row in rows) == 5
+    assert {row.flops for row in rows} == {8}
 
 
 def test_calls_with_other_inputs_are_other_work_however_long_they_take(profiled: Profiled) -> None:
@@ -373,9 +373,12 @@ def test_calls_with_other_inputs_are_other_work_however_long_they_take(profiled:
     run = profiled(body, model)
     assert run.meta["work"]["given"][0]["stretches"] == [2, 1, 1, 1]
     roofline = run.roofline()
-    assert {row.calls for row in found(roofline.operators, "aten::addmm")} == {3}
-    reasons = [row.reason for row in roofline.unmatched if row.operator == "aten::addmm"]
-    assert NoLabel.OTHER_INPUTS in reasons
+    # The linear layer is one operator where its inputs were recorded, and the product in the counted calls.
+    products = found(roofline.operators, "aten::addmm")
+    others = found(roofline.operators, "aten::linear")
+    assert {(row.calls, row.flops) for row in products} == {(3, 2 * 2 * 8 * 8)}
+    assert {(row.calls, row.flops) for row in others} == {(2, 2 * 3 * 8 * 8)}
+    assert NoLabel.OTHER_INPUTS not in {row.reason for row in roofline.unmatched}
     table = run.summary()
     assert all(row.flops is None for row in table.rows)
     assert table.notes == ("Mlp: its calls were given different inputs, so its FLOPs are not shown",)

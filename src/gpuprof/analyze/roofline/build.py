@@ -22,6 +22,8 @@ from gpuprof.analyze.roofline.operators import kernel_rows, operator_rows
 from gpuprof.analyze.roofline.rows import RooflineData, RooflineDevice, RooflineKind, RooflineRow, Unmatched
 from gpuprof.analyze.roofline.similar_calls import given_alike
 from gpuprof.analyze.roofline.table import roofline_text
+from gpuprof.analyze.roofline.traced_inputs import load_inputs
+from gpuprof.analyze.roofline.traced_join import join_traced
 from gpuprof.analyze.roofline.utilization import Machine, Machines, load_machines, utilization_of
 from gpuprof.errors import RunError
 from gpuprof.record.facts import NoteCode
@@ -74,6 +76,9 @@ def build_roofline(folder: RunFolder) -> Roofline:
     process_id = int(folder.meta.get("process_id") or 0)
     timed = load_measured_spans(folder, process_id, names_to_look_for(counted))
     joined = join(counted, timed, given_alike(folder, process_id))
+    inputs = load_inputs(folder, process_id)
+    if inputs is not None:
+        joined, timed = join_traced(joined, timed, inputs)
     return _assemble(folder, machines, timed, joined)
 
 

@@ -39,13 +39,15 @@ class Joined:
     """A counted operator, the durations of its timed calls, and how well its surroundings aligned.
 
     GPU work of its calls is in `executions`, by device; the durations are then those of the host. `quality`
-    is the matched fraction of the operators nearby, 1 where none was timed.
+    is the matched fraction of the operators nearby, 1 where none was timed. `is_traced` marks those that the
+    counting pass did not see: their inputs were recorded.
     """
 
     row: CountedRow
     durations_ns: Ints
     quality: float
     executions: Mapping[str, Executions]
+    is_traced: bool = False
 
     @property
     def on_gpu(self) -> bool:
@@ -154,7 +156,7 @@ def join(
     in_call = timed.places.in_backward[candidates] | (timed.places.root_call[candidates] >= 0)
     is_left = in_call & (joiner.row_of[candidates] < 0) & ~np.isin(candidates, other_work)
     rows = _joined_rows(counted, timed, joiner)
-    operators, operator_of = _by_operator(rows)
+    operators, operator_of = by_operator(rows)
     return Join(
         rows, operators, joiner.row_of, operator_of, candidates[is_left], other_work, len(passes.starts)
     )
@@ -304,7 +306,7 @@ def _split_by(group: Ints, values: Ints, groups: int) -> list[Ints]:
     return np.split(values[order], np.searchsorted(group[order], np.arange(1, groups)))
 
 
-def _by_operator(rows: Sequence[Joined]) -> tuple[list[Joined], Ints]:
+def by_operator(rows: Sequence[Joined]) -> tuple[list[Joined], Ints]:
     """Fold the calls of an operator in a layer, as of a loop: those with equal work, or all where it varies.
 
     Returns the folded rows, and the number of the folded row of each row.

@@ -38,7 +38,8 @@ def layer_rows(
     """
     groups: dict[tuple[str, str], list[Joined]] = defaultdict(list)
     for each in joined.rows:
-        groups[each.row.root, each.row.layer].append(each)
+        if not each.is_traced:  # other calls than the counted one
+            groups[each.row.root, each.row.layer].append(each)
     passes = timed.passes()
     rows = []
     for (root, layer), members in groups.items():

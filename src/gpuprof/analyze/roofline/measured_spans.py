@@ -50,6 +50,7 @@ class SpanColumns:
     name: Codes
     start_ns: Ints
     duration_ns: Ints
+    thread: Ints
     names: list[str]
 
     def __len__(self) -> int:
@@ -64,6 +65,7 @@ _NAMED = """
 _NAMES = "SELECT name FROM named ORDER BY code"
 _SPANS = """
     SELECT span_id, coalesce(parent_id, -1) AS parent_id, code::INTEGER AS name, start_ns, duration_ns,
+           thread_id AS thread,
            CASE kind WHEN 'layer' THEN 1 WHEN 'operator' THEN 2 WHEN 'backward' THEN 3 ELSE 0 END::TINYINT
                AS kind
     FROM own JOIN named USING (name) ORDER BY span_id
@@ -202,7 +204,7 @@ def measured_spans(
 # ---- placing ---------------------------------------------------------------------------------
 
 
-def _levels(parent: Codes) -> Iterator[Ints]:
+def levels_of(parent: Codes) -> Iterator[Ints]:
     """Yield the spans of each level of the tree, the outermost first."""
     order = np.argsort(parent, kind="stable")
     # The children of span n are in order[offsets[n + 1] : offsets[n + 2]].
@@ -222,7 +224,7 @@ def _placed(columns: SpanColumns, wanted: Wanted) -> SpanPlaces:
     root_call, layer, owner, outermost, inner_outermost = (np.full(count + 1, -1, np.int32) for _ in range(5))
     in_backward, is_taken, is_candidate = (np.zeros(count + 1, np.bool_) for _ in range(3))
     tables = _WantedNames(columns.names, wanted)
-    for level in _levels(columns.parent):
+    for level in levels_of(columns.parent):
         above, kind, name = columns.parent[level], columns.kind[level], columns.name[level]
         is_layer, is_operator = kind == LAYER, kind == OPERATOR
         root = np.where(is_layer & (root_call[above] < 0), level, root_call[above])

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
 
+_Value = TypeVar("_Value")
 _MOST_CALLS = 1_000_000  # more are never stored
 # Durations that differ by more than both of these, with none in between, are of different work.
 _APART = 2.0
@@ -29,21 +30,35 @@ def given_alike(folder: RunFolder, process_id: int) -> dict[int, bool]:
 
     A root is left out where the stored calls are not the recorded ones.
     """
-    noted = dict(_marked(folder.meta.get("work")))
-    if not noted:
+    return _by_span(folder, process_id, dict(_marked(folder.meta.get("work"))))
+
+
+def signature_numbers(folder: RunFolder, process_id: int) -> dict[int, int]:
+    """Return by the number of its span which signature the inputs of a call of a root had.
+
+    A root is left out where the stored calls are not the recorded ones, and in runs of earlier versions.
+    """
+    return _by_span(folder, process_id, dict(_numbered(folder.meta.get("work"))))
+
+
+def _by_span(
+    folder: RunFolder, process_id: int, stored: dict[tuple[str, int], list[_Value]]
+) -> dict[int, _Value]:
+    """Return what is stored of the calls of each root and thread, by the number of the call's span."""
+    if not stored:
         return {}
-    roots = {root for root, _ in noted}
+    roots = {root for root, _ in stored}
     spans: dict[tuple[str, int], list[int]] = {}
     for name, thread, span, _ in outermost_calls(folder, process_id):
         if name in roots:
             spans.setdefault((name, thread), []).append(span)
-    keys = spans.keys() | noted.keys()
-    unfit = {key[0] for key in keys if len(spans.get(key, ())) != len(noted.get(key, ()))}
+    keys = spans.keys() | stored.keys()
+    unfit = {key[0] for key in keys if len(spans.get(key, ())) != len(stored.get(key, ()))}
     return {
-        span: alike
+        span: value
         for key, calls in spans.items()
         if key[0] not in unfit
-        for span, alike in zip(calls, noted[key], strict=True)
+        for span, value in zip(calls, stored[key], strict=True)
     }
 
 
@@ -74,6 +89,18 @@ def _marked(work: Any) -> Iterator[tuple[tuple[str, int], list[bool]]]:
                 if all(type(length) is int and 0 <= length <= _MOST_CALLS for length in lengths):
                     marks = ([at % 2 == 0] * length for at, length in enumerate(lengths))
                     yield (root, thread), list(chain.from_iterable(marks))
+
+
+def _numbered(work: Any) -> Iterator[tuple[tuple[str, int], list[int]]]:
+    """Yield root and thread with the signature of each call. Damaged rows are left out."""
+    given = work.get("given") if isinstance(work, dict) else None
+    for row in given if isinstance(given, list) else ():
+        match row:
+            case {"root": str(root), "thread_id": int(thread), "runs": [*runs]}:
+                is_whole = all(type(each) is int and 0 <= each <= _MOST_CALLS for each in runs)
+                if is_whole and len(runs) % 2 == 0 and sum(runs[1::2]) <= _MOST_CALLS:
+                    calls = ([number] * count for number, count in zip(runs[::2], runs[1::2], strict=True))
+                    yield (root, thread), list(chain.from_iterable(calls))
 
 
 def similar_to_first(durations: Sequence[float]) -> list[bool]:

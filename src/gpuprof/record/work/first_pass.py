@@ -15,11 +15,19 @@ import torch
 from gpuprof.errors import WorkError
 from gpuprof.record.call_arguments import CallArguments
 from gpuprof.record.facts import Note, NoteCode, error_line, note
-from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS, FirstCall, FirstCalls, gpu_facts
+from gpuprof.record.first_calls import (
+    INPUT_ROWS,
+    WORK_FACTS,
+    WORK_ROWS,
+    FirstCall,
+    FirstCalls,
+    gpu_facts,
+)
 from gpuprof.record.layers import is_compiled
 from gpuprof.record.work.observe import Observer, page_fault_costs, reuse_distances
 from gpuprof.record.work.rows import CountedPass, Observation, OperatorWork
 from gpuprof.record.work.run import PassError, count_operators
+from gpuprof.record.work.traced_work import traced_rows
 
 
 def count_first_calls(first: FirstCalls, segments: Path) -> list[Note]:
@@ -45,6 +53,8 @@ def count_first_calls(first: FirstCalls, segments: Path) -> list[Note]:
         "threads": max((call.threads for call in first.calls), default=None),
         "page_faults": page_fault_costs() if rows else [],
         "given": first.given.as_rows(),
+        "signatures": first.given.signatures(),
+        "trace": _count_trace(first, segments),
         "gpu": gpu_facts(torch, ((call.root, call.gpu) for call in first.calls)),
     }
     (segments / WORK_ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -52,6 +62,16 @@ def count_first_calls(first: FirstCalls, segments: Path) -> list[Note]:
     if not first.calls:
         notes.append(note(NoteCode.WORK_NO_MODEL))
     return notes
+
+
+def _count_trace(first: FirstCalls, segments: Path) -> dict[str, Any] | None:
+    """Write the work of the operators whose inputs were recorded; returns the facts of the windows."""
+    if first.windows is None:
+        return None
+    rows = traced_rows(first.windows.path) if first.windows.path.exists() else []
+    (segments / INPUT_ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    first.windows.path.unlink(missing_ok=True)
+    return first.windows.facts()
 
 
 def call_again(

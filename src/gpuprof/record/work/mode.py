@@ -14,18 +14,15 @@ from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass,
 )
 
-from gpuprof.record.facts import error_line
-from gpuprof.record.work import formulas  # noqa: F401 - registers the formulas
-from gpuprof.record.work.call import Count, OperatorCall, find_formula, tensors_in
+from gpuprof.record.work.call import OperatorCall, tensors_in
+from gpuprof.record.work.call_work import computed_in, count_call, dtype_name, is_composite
 from gpuprof.record.work.layer_stack import LayerStack
 from gpuprof.record.work.observe import Observer
 from gpuprof.record.work.preserve import Preserved
 from gpuprof.record.work.rows import CountedPass, Exactness, OperatorWork, Phase, UnknownWork
-from gpuprof.record.work.sizes import elements, storage_key, traffic_bytes
 
 # What PyTorch announces around operators, and questions that the compiler asks: no operators.
 _NO_OPERATORS = frozenset(("prim", "profiler"))
-_COMPOSITE = "CompositeImplicitAutograd"
 
 
 class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not type-checked here
@@ -70,7 +67,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typ
         if operator.namespace in _NO_OPERATORS:
             return operator(*args, **kwargs)
         call = OperatorCall(operator, args, kwargs)
-        if _is_composite(operator, call.inputs):
+        if is_composite(operator, call.inputs):
             with self:
                 result = operator.decompose(*args, **kwargs)
             if result is not NotImplemented:
@@ -98,54 +95,24 @@ class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typ
         return result
 
     def _add(self, call: OperatorCall, operator: Any) -> None:
-        count = self._count(call, operator)
-        moved: int | None = None
-        exactness: Exactness = "unknown" if count is None else count.exactness
-        if count is not None or call.outputs or call.written:
-            moved = self._moved(call, count)
-        if moved is None:
-            exactness = "unknown"
-        flops = None if count is None else count.flops
-        if flops is None:
-            exactness = "unknown"
+        work = count_call(call, operator)
+        for error in work.errors:
+            unknown = UnknownWork(call.name, error)
+            if unknown not in self._counted.unknown:
+                self._counted.unknown.append(unknown)
+        if self._observer is not None:
+            self._observer.moves(work.reads, work.writes)
         values = call.inputs or call.outputs
         self._append(
-            call.name, call.overload, flops, moved, exactness, call.inputs, call.input_shapes, values
+            call.name,
+            call.overload,
+            work.flops,
+            work.bytes,
+            work.exactness,
+            call.inputs,
+            call.input_shapes,
+            values,
         )
-
-    def _count(self, call: OperatorCall, operator: Any) -> Count | None:
-        formula = find_formula(call.name)
-        try:
-            if formula is not None:
-                return formula(call)
-            if _is_view(call):
-                return Count(0, reads=[], writes=[])
-            if torch.Tag.pointwise in operator.tags:
-                return Count(elements(call.output), "estimated")  # a special function: one FLOP an element
-        except Exception as error:  # a formula must not stop the program that it counts
-            self._note(call, error)
-        return None
-
-    def _moved(self, call: OperatorCall, count: Count | None) -> int | None:
-        try:
-            if count is None or count.reads is None:
-                if _is_view(call):
-                    return 0
-                reads = call.default_reads()
-            else:
-                reads = list(count.reads)
-            writes = call.default_writes() if count is None or count.writes is None else count.writes
-            if self._observer is not None:
-                self._observer.moves(reads, writes)
-            return traffic_bytes(reads) + traffic_bytes(writes)
-        except Exception as error:
-            self._note(call, error)
-            return None
-
-    def _note(self, call: OperatorCall, error: Exception) -> None:
-        unknown = UnknownWork(call.name, error_line(error))
-        if unknown not in self._counted.unknown:
-            self._counted.unknown.append(unknown)
 
     def _append(
         self,
@@ -160,7 +127,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typ
     ) -> None:
         layer, is_backward = self._layers.current()
         phase: Phase = "backward" if is_backward else "optimizer" if self.in_optimizer else "forward"
-        dtypes = tuple(_dtype_name(tensor) for tensor in inputs)
+        dtypes = tuple(dtype_name(tensor) for tensor in inputs)
         with self._lock:
             ordinal = self._ordinals[layer]
             self._ordinals[layer] += 1
@@ -176,35 +143,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typ
                     flops,
                     moved,
                     exactness,
-                    _computed_in(values),
+                    computed_in(values),
                     shapes,
                     dtypes,
                 )
             )
-
-
-def _dtype_name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _computed_in(tensors: list[torch.Tensor]) -> str | None:
-    floating = (t for t in tensors if t.is_floating_point() or t.is_complex())
-    chosen = next(floating, tensors[0] if tensors else None)
-    return None if chosen is None else _dtype_name(chosen)
-
-
-def _is_view(call: OperatorCall) -> bool:
-    """Whether the operator only gives an argument's memory another shape."""
-    if call.written or not call.outputs:
-        return False
-    memory = {storage_key(tensor) for tensor in call.inputs}
-    keys = {storage_key(tensor) for tensor in call.outputs}
-    return None not in keys and keys <= memory
-
-
-def _is_composite(operator: Any, inputs: list[torch.Tensor]) -> bool:
-    """Whether the operator is made of others; in inference mode it is for us to take it apart."""
-    if not operator.has_kernel_for_dispatch_key(getattr(torch._C.DispatchKey, _COMPOSITE)):
-        return False
-    # A backend with a kernel of its own for the whole of it would not take it apart.
-    return not any(tensor.is_nested for tensor in inputs)
