@@ -81,11 +81,21 @@ class OperatorWindows:
     def start(self) -> None:
         """Begin with the window before the first call."""
         _current.windows = weakref.ref(self)
+        _wrap_program_traces()
         with self._lock:
             self._begin("")
 
     def stop(self) -> None:
         """Close the open window, and the trace: its file is complete then."""
+        _unwrap_program_traces()
+        self._unregister()
+
+    def give_way(self) -> None:
+        """Leave the trace, of which PyTorch has one, to the program."""
+        self._unregister()
+        self.state = TraceState.IN_USE
+
+    def _unregister(self) -> None:
         with self._lock:
             self._end()
             profiler, self._profiler = self._profiler, None
@@ -181,10 +191,12 @@ class OperatorWindows:
             self.state = TraceState.NOT_QUIET
         else:
             with _quiet():
-                if profiler._add_execution_trace_observer(str(self.path)):
-                    self._profiler = profiler
-                else:
-                    self.state = TraceState.IN_USE
+                is_added = profiler._add_execution_trace_observer(str(self.path))
+            # Where the program's own is registered, it says so too, and does nothing.
+            if is_added and self.path.exists():
+                self._profiler = profiler
+            else:
+                self.state = TraceState.IN_USE
         return self._profiler is not None
 
 
@@ -214,6 +226,35 @@ def _before_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork)
+
+
+# ---- traces of the program --------------------------------------------------------------------
+
+_ADD = "_add_execution_trace_observer"
+
+
+def _wrap_program_traces() -> None:
+    """Have `torch.profiler.ExecutionTraceObserver` take the trace from us."""
+    module = sys.modules.get("torch.profiler.profiler")
+    original = getattr(module, _ADD, None)
+    if original is None or hasattr(original, "original"):
+        return
+
+    def add(*args: Any, **kwargs: Any) -> Any:
+        windows = None if _current.windows is None else _current.windows()
+        if windows is not None:
+            windows.give_way()
+        return original(*args, **kwargs)
+
+    add.original = original  # type: ignore[attr-defined]
+    setattr(module, _ADD, add)
+
+
+def _unwrap_program_traces() -> None:
+    module = sys.modules.get("torch.profiler.profiler")
+    original = getattr(getattr(module, _ADD, None), "original", None)
+    if original is not None:
+        setattr(module, _ADD, original)
 
 
 # ---- PyTorch's log ---------------------------------------------------------------------------

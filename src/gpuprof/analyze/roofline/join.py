@@ -303,7 +303,7 @@ def _joined_rows(counted: Sequence[CountedRow], timed: MeasuredSpans, joiner: _J
 def _split_by(group: Ints, values: Ints, groups: int) -> list[Ints]:
     """Return the values of each group, in their order."""
     order = np.argsort(group, kind="stable")
-    return np.split(values[order], np.searchsorted(group[order], np.arange(1, groups)))
+    return np.split(values[order], np.searchsorted(group[order], np.arange(1, groups))) if groups else []
 
 
 def by_operator(rows: Sequence[Joined]) -> tuple[list[Joined], Ints]:
