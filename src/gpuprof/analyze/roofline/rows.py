@@ -201,6 +201,13 @@ class RooflineData:
         return {"operator": self.operators, "layer": self.layers, "kernel": self.kernels}[by]
 
     @property
+    def labeled_share(self) -> float | None:
+        """The fraction of the time of all operators, on all devices, that has a label; None without any."""
+        labeled_ns = sum(row.total_ns for row in self.operators if row.bound != Bound.UNKNOWN)
+        total_ns = labeled_ns + sum(row.total_ns for row in self.unmatched)
+        return labeled_ns / total_ns if total_ns else None
+
+    @property
     def ran_on(self) -> tuple[RooflineDevice, ...]:
         """The devices that operators ran on; at least one."""
         return self.devices or (RooflineDevice(self.device, None, self.total_ns, self.matched_share),)
@@ -223,5 +230,6 @@ class RooflineData:
             "devices": [asdict(device) for device in self.devices],
             "total_ns": self.total_ns,
             "matched_share": self.matched_share,
+            "labeled_share": self.labeled_share,
             "notes": list(map(note_text, self.notes)),
         }
