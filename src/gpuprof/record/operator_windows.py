@@ -49,9 +49,13 @@ class TraceState(str, Enum):
 
 @dataclass(slots=True)
 class Window:
-    """A stretch of time with recorded inputs, on the monotonic clock; `root` is "" before the first call."""
+    """A stretch of time with recorded inputs, on the monotonic clock; `root` is "" before the first call.
+
+    `call` is the number of the call among those of the root on its thread.
+    """
 
     root: str
+    call: int
     thread_id: int
     begin_ns: int
     end_ns: int = 0
@@ -72,6 +76,7 @@ class OperatorWindows:
         self._open: Window | None = None
         self._watch: _thread.LockType | None = None  # free when the open window has ended
         self._last: dict[int, _Call] = {}
+        self._calls: Counter[tuple[str, int]] = Counter()
         self._seen: set[tuple[_Call | None, _Call]] = set()
         self._kinds: Counter[tuple[str | None, str]] = Counter()
         self._disabled_s = 0.0
@@ -83,7 +88,7 @@ class OperatorWindows:
         _current.windows = weakref.ref(self)
         _wrap_program_traces()
         with self._lock:
-            self._begin("")
+            self._begin("", 0)
 
     def stop(self) -> None:
         """Close the open window, and the trace: its file is complete then."""
@@ -111,6 +116,8 @@ class OperatorWindows:
         thread = threading.get_native_id()
         call = (root, signature)
         before, self._last[thread] = self._last.get(thread), call
+        number = self._calls[root, thread]
+        self._calls[root, thread] = number + 1
         key = (before, call)
         is_new = key not in self._seen and len(self._seen) < _MOST_KEYS
         if self._open is None and not is_new:
@@ -123,7 +130,7 @@ class OperatorWindows:
             if is_new:
                 self._seen.add(key)
                 if self._is_wanted((None if before is None else before[0], root)):
-                    self._begin(root)
+                    self._begin(root, number)
         finally:
             self._lock.release()
 
@@ -141,7 +148,7 @@ class OperatorWindows:
         number = self._kinds[kind]
         return number <= _FIRST_OF_A_KIND or number & (number - 1) == 0
 
-    def _begin(self, root: str) -> None:
+    def _begin(self, root: str, call: int) -> None:
         if self._is_over or len(self.windows) >= MOST_WINDOWS or os.getpid() != self._process_id:
             return
         if self.state != TraceState.ON or not self._register():
@@ -151,7 +158,7 @@ class OperatorWindows:
             return
         with _quiet():
             self._profiler._enable_execution_trace_observer()
-        self._open = Window(root, threading.get_native_id(), time.monotonic_ns())
+        self._open = Window(root, call, threading.get_native_id(), time.monotonic_ns())
         self._watch = _thread.allocate_lock()
         self._watch.acquire()
         # Not one of `threading`, which a program may list, wait for and trace.

@@ -35,7 +35,10 @@ class Program:
         for name in after:
             self.spans.add("operator", name)
         if work is not None:
-            self.windows.append(InputWindow("Net", 0, begin_ns, 10 * len(self.spans.rows) - 1))
+            number_of_call = len(self.numbers) - 1
+            self.windows.append(
+                InputWindow("Net", number_of_call, 0, begin_ns, 10 * len(self.spans.rows) - 1)
+            )
             for name, size in work.items():
                 self.names.append(plain_name(name))
                 self.rows.append(counted(name, bytes=size, flops=2 * size))
@@ -129,7 +132,7 @@ def test_the_outermost_operator_is_taken_and_none_around_counted_ones() -> None:
     spans.add("operator", "aten::mm", inside=outer)
     loss = spans.add("operator", "aten::cross_entropy_loss")
     spans.add("operator", "aten::log_softmax", inside=loss)
-    program.windows.append(InputWindow("Net", 0, 0, 1000))
+    program.windows.append(InputWindow("Net", 0, 0, 0, 1000))
     program.names = ["aten::linear", "aten::mm", "aten::cross_entropy_loss", "aten::log_softmax"]
     program.rows = [counted(name, bytes=9) for name in program.names]
     found, timed = program.joined([4], counted("aten::mm", bytes=9))
@@ -145,7 +148,7 @@ def test_operators_of_an_optimizer_have_its_phase() -> None:
     program.spans.add("operator", "aten::add_", inside=step)
     program.names.append("aten::add")
     program.rows.append(counted("aten::add_", bytes=7))
-    program.windows = [InputWindow("Net", 0, 0, 1000)]
+    program.windows = [InputWindow("Net", 0, 0, 0, 1000)]
     found, _ = program.joined([4])
     phases = {each.row.operator: each.row.phase for each in found.rows}
     assert phases == {"aten::mm": "forward", "aten::mul_": "forward", "aten::add_": "optimizer"}

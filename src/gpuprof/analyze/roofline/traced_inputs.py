@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InputWindow:
-    """A stretch of time in which inputs were recorded; `root` is "" before the first call of a model."""
+    """A stretch of time in which inputs were recorded; `root` is "" before the first call of a model.
+
+    `call` is the number of the call among those of the root on its thread.
+    """
 
     root: str
+    call: int
     thread_id: int
     begin_ns: int
     end_ns: int

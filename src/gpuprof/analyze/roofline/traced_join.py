@@ -11,16 +11,16 @@ elements: it is a polynomial of sizes, mostly of degree one or two, so three rec
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuprof.analyze.roofline.counted import CountedRow, plain_name
-from gpuprof.analyze.roofline.device_activity import Executions
+from gpuprof.analyze.roofline.device_activity import Executions, changes
 from gpuprof.analyze.roofline.join import Join, Joined, align, by_operator
-from gpuprof.analyze.roofline.measured_spans import OPERATOR, MeasuredSpans, levels_of
+from gpuprof.analyze.roofline.measured_spans import OPERATOR, MeasuredSpans, levels_of, taken_or_none
 from gpuprof.analyze.roofline.traced_inputs import InputWindow, SignatureSizes, TracedInputs
 from gpuprof.record.work.rows import Exactness, Phase, Reuse
 
@@ -50,7 +50,6 @@ class _Stretch:
     """
 
     thread: int
-    begin_ns: int
     root: str
     before: _Call | None
     call: _Call | None
@@ -101,13 +100,13 @@ def _stretches(timed: MeasuredSpans, inputs: TracedInputs) -> list[_Stretch]:
         parts = np.split(own, np.searchsorted(at, np.arange(1, len(own_calls) + 1)))
         before: _Call | None = None
         for number, spans in enumerate(parts):
-            root, call, begin_ns = "", None, int(np.iinfo(np.int64).min)
+            root, call = "", None
             if number:
                 span = int(own_calls[number - 1])
-                root, begin_ns = columns.names[columns.name[span]], int(columns.start_ns[span])
+                root = columns.names[columns.name[span]]
                 signature = inputs.numbers.get(int(columns.span_id[span]))
                 call = None if signature is None else (root, signature)
-            found.append(_Stretch(thread, begin_ns, root, before, call, spans, codes[spans].tobytes()))
+            found.append(_Stretch(thread, root, before, call, spans, codes[spans].tobytes()))
             before = call
     return found
 
@@ -145,9 +144,11 @@ def _recorded(
 
 
 def _of_window(window: InputWindow, stretches: Sequence[_Stretch]) -> _Stretch | None:
-    """Return the stretch that a window was opened for: that of the nearest call of its root."""
-    found = [each for each in stretches if each.thread == window.thread_id and each.root == window.root]
-    return min(found, key=lambda each: abs(each.begin_ns - window.begin_ns), default=None)
+    """Return the stretch that a window was opened for; None where the recorded calls are not all known."""
+    of_thread = [each for each in stretches if each.thread == window.thread_id and each.root == window.root]
+    if window.root:
+        of_thread = [each for each in of_thread if each.call is not None]
+    return of_thread[window.call] if window.call < len(of_thread) else None
 
 
 # ---- rows for spans --------------------------------------------------------------------------
@@ -162,9 +163,12 @@ class _Found:
         self.parts: list[_Parts] = []
         self._numbers: dict[_Parts, int] = {}
 
-    def add(self, spans: Ints, parts: Sequence[_Parts | None], quality: float) -> None:
+    def numbers(self, parts: Iterable[_Parts | None]) -> Ints:
+        """Return a number for each work, -1 for none."""
+        return np.array([-1 if each is None else self._number(each) for each in parts], np.int64)
+
+    def add(self, spans: Ints, numbers: Ints, quality: float) -> None:
         """Set the work of spans."""
-        numbers = [-1 if each is None else self._number(each) for each in parts]
         self.work_of[spans] = numbers
         self.quality[spans] = quality
 
@@ -180,7 +184,7 @@ def _place(
 ) -> None:
     """Find the work of the operators of each stretch."""
     own = {id(each.stretch): each for each in recorded}
-    aligned: dict[tuple[int, bytes], tuple[list[int], float]] = {}
+    aligned: dict[tuple[int, bytes], tuple[Ints, float]] = {}
     for stretch in stretches:
         base = own.get(id(stretch)) or _followed_same(stretch, recorded)
         if base is None:
@@ -188,9 +192,9 @@ def _place(
             continue
         key = (id(base), stretch.names)
         if key not in aligned:
-            aligned[key] = _aligned(base, stretch)
-        rows, quality = aligned[key]
-        found.add(stretch.spans, [None if row < 0 else ((row, 1.0),) for row in rows], quality)
+            rows, quality = _aligned(base, stretch)
+            aligned[key] = found.numbers(None if row < 0 else ((row, 1.0),) for row in rows), quality
+        found.add(stretch.spans, *aligned[key])
 
 
 def _followed_same(stretch: _Stretch, recorded: Sequence[_Recorded]) -> _Recorded | None:
@@ -235,7 +239,7 @@ def _interpolate(
     for at, other in pairs:
         if min(rows[at]) >= 0:
             parts[other] = tuple(zip(rows[at], weights, strict=True))
-    found.add(stretch.spans, parts, 2 * len(pairs) / max(1, len(left) + len(right)))
+    found.add(stretch.spans, found.numbers(parts), 2 * len(pairs) / max(1, len(left) + len(right)))
 
 
 def _points(
@@ -315,17 +319,18 @@ def _with_chosen(
     joined: Join, timed: MeasuredSpans, inputs: TracedInputs, found: _Found, chosen: _Chosen
 ) -> tuple[Join, MeasuredSpans]:
     columns, spans = timed.columns, chosen.spans
-    groups: dict[tuple[int, str, str, Phase], list[int]] = defaultdict(list)
-    for span, work in zip(spans.tolist(), found.work_of[spans].tolist(), strict=True):
-        phase = _phase(span, timed, chosen)
-        groups[work, timed.root_of(span), timed.layer_of(span), phase].append(span)
     executions = _executions_of(timed, chosen)
     row_of = joined.row_of.copy()
     rows = list(joined.rows)
-    for (work, root, layer, phase), members in groups.items():
+    for members in _groups(timed, found, chosen):
         row_of[members] = len(rows)
+        first = int(members[0])
         row = replace(
-            _added_up(found.parts[work], inputs), root=root, layer=layer, phase=phase, ordinal=len(rows)
+            _added_up(found.parts[found.work_of[first]], inputs),
+            root=timed.root_of(first),
+            layer=timed.layer_of(first),
+            phase=_phase(first, timed, chosen),
+            ordinal=len(rows),
         )
         quality = float(found.quality[members].mean())
         on_devices = _of_spans(timed, executions, members)
@@ -341,6 +346,18 @@ def _with_chosen(
         Join(rows, operators, row_of, operator_of, unmatched, other_work, joined.backward_passes),
         replace(timed, inner_ns=inner_ns, uncounted=timed.uncounted[row_of[timed.uncounted] < 0]),
     )
+
+
+def _groups(timed: MeasuredSpans, found: _Found, chosen: _Chosen) -> list[Ints]:
+    """Return the chosen operators with equal work, root, layer and phase, in the order of the first ones."""
+    spans, places = chosen.spans, timed.places
+    root = taken_or_none(timed.columns.name, places.root_call[spans])
+    phase = 2 * places.in_backward[spans] + chosen.in_optimizer[spans]
+    keys = (found.work_of[spans], root, places.layer[spans], phase)
+    order = np.lexsort((spans, *keys))
+    starts = np.flatnonzero(changes([key[order] for key in keys]))
+    groups = np.split(spans[order], starts[1:])
+    return sorted(groups, key=lambda members: int(members[0]))
 
 
 def _phase(span: int, timed: MeasuredSpans, chosen: _Chosen) -> Phase:
@@ -397,10 +414,12 @@ def _executions_of(timed: MeasuredSpans, chosen: _Chosen) -> Mapping[int, list[i
 
 
 def _of_spans(
-    timed: MeasuredSpans, executions: Mapping[int, list[int]], spans: Sequence[int]
+    timed: MeasuredSpans, executions: Mapping[int, list[int]], spans: Ints
 ) -> dict[str, Executions]:
     """Return the executions of operators by device."""
-    which = np.array([at for span in spans for at in executions.get(span, ())], np.int64)
+    if not executions:
+        return {}
+    which = np.array([at for span in spans.tolist() for at in executions.get(span, ())], np.int64)
     columns, devices = timed.gpu.executions, timed.gpu.activity.devices
     return {
         devices[device]: columns.taken(which[columns.device[which] == device])
