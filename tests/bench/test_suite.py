@@ -159,7 +159,7 @@ def test_paths_iterators_and_repeated_sizes_are_taken(tmp_path: Path) -> None:
         ({"dtype": "float4"}, "dtype='float4'"),
         ({"measurement_iterations": 0}, "iterations=0"),
         ({"model_name": [7]}, "model_name=7"),
-        ({"framework": [None]}, "None is no framework"),
+        ({"framework": [None]}, "None is not a framework"),
     ],
 )
 def test_parameters_that_cannot_be_are_refused_before_anything_is_measured(

@@ -102,9 +102,9 @@ REFUSED = {
     "killed": ([], "was killed (SIGKILL) during the first call with batch size 1"),
     "leaving": ([], "the model's process failed: SystemExit: 3"),
     "resnet51": ([], "did you mean resnet50"),
-    "doubled": (["--dtype", "bfloat16"], "python cannot run in bfloat16: take --dtype float32"),
+    "doubled": (["--dtype", "bfloat16"], "python cannot run in bfloat16; hint: use --dtype float32"),
     "network": (["--framework", "pytorhc"], "did you mean pytorch"),
-    "nothing.onnx": ([], "there is no such file"),
+    "nothing.onnx": ([], "no such file"),
 }
 
 
@@ -124,12 +124,12 @@ def test_bad_input_is_one_line_and_exit_code_2(bench: Any, tmp_path: Path, model
     [
         (["--batch-sizes", "1,0"], "--batch-sizes"),
         (["--batch-sizes", "one"], "--batch-sizes"),
-        (["--slo", "p42<1ms"], "--slo 'p42<1ms' is no target"),
-        (["--memory-budget", "lots"], "'lots' is no size"),
+        (["--slo", "p42<1ms"], "--slo 'p42<1ms' is not a target"),
+        (["--memory-budget", "lots"], "'lots' is not a size"),
         (["--format", "xml"], "'xml' is not a format"),
         (["--device", "gpu"], "'gpu' is not one of"),
         (["--dtype", "float4"], "'float4' is not one of"),
-        (["--data", "nowhere"], "--data nowhere: no folder of images and no .npz file"),
+        (["--data", "nowhere"], "--data nowhere: no folder of images and not a .npz file"),
         (["--framework", "tensorrt"], "tensorrt cannot run this kind of model"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -156,7 +156,7 @@ def test_cuda_without_one(bench: Any) -> None:
     done = bench("network", "--device", "cuda")
     assert done.returncode in (0, 2)
     if done.returncode:
-        assert "--device cuda: pytorch finds no such device here: take --device cpu" in done.stderr
+        assert "--device cuda: pytorch finds no such device; hint: use --device cpu" in done.stderr
 
 
 def test_a_wrong_shape_names_the_option(bench: Any) -> None:

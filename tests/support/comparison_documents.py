@@ -252,7 +252,8 @@ def everything_failed() -> Document:
     return document(
         ("original",),
         variants=[
-            failed(name, f"models/{name}.pt2 cannot be read: name a file that is there") for name in names
+            failed(name, f"models/{name}.pt2 cannot be read; hint: specify an existing file")
+            for name in names
         ],
         pareto=[],
         quality={"name": None, "rests_on": "nothing was measured"},

@@ -81,7 +81,9 @@ def load_tree(run: RunFolder) -> CallTree:
     import duckdb
 
     if "call_tree" not in run.tables:
-        raise RunError(f"{run.path} has no call_tree table: record it again, or ask its tables with run.sql")
+        raise RunError(
+            f"{run.path} has no call_tree table; hint: record it again, or query its tables with run.sql"
+        )
     try:
         columns = run.sql(
             "SELECT coalesce(parent_id, -1) AS parent, kind, name, coalesce(calls, 0) AS calls, "

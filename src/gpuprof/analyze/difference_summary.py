@@ -135,7 +135,7 @@ def summarize_difference(
 ) -> DifferenceSummary:
     """Compare the self times of all processes by name. Raises RunError for an unknown `by`."""
     if by not in MEMBER_KINDS:
-        raise RunError(f"cannot compare by {by!r}: choose one of {', '.join(MEMBER_KINDS)}")
+        raise RunError(f"cannot compare by {by!r}; hint: choose one of {', '.join(MEMBER_KINDS)}")
     calls = np.sum([run.calls for run in (*runs.new, *runs.old)], axis=0)
     tree = dataclasses.replace(runs.tree, calls=calls)
     part = part_of(tree, tuple(np.unique(tree.process_id).tolist()))

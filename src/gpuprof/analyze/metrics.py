@@ -79,7 +79,7 @@ def chosen_weight(found: list[Weight], asked: str | None, folder: RunFolder) -> 
     if asked is None:
         return names.index("gpu") if "gpu" in names else 0
     if asked not in WEIGHTS:
-        raise RunError(f"cannot weigh by {asked!r}: choose one of {', '.join(WEIGHTS)}")
+        raise RunError(f"cannot weigh by {asked!r}; hint: choose one of {', '.join(WEIGHTS)}")
     if asked not in names:
         raise RunError(f"{folder.path} {_why_missing(asked, folder)}")
     return names.index(asked)
@@ -88,9 +88,9 @@ def chosen_weight(found: list[Weight], asked: str | None, folder: RunFolder) -> 
 def _why_missing(asked: str, folder: RunFolder) -> str:
     if asked in ("gpu", "launches"):
         what = "GPU work" if asked == "gpu" else "kernels"
-        return f"holds no {what}: leave the weight out, or take cpu"
+        return f"holds no {what}; hint: omit the weight, or use cpu"
     if asked == "wall":
-        return "has no times of single calls by path: record it again, or take cpu"
+        return "has no times of single calls by path; hint: record it again, or use cpu"
     if not folder.meta.get("work"):
         status = work_status(folder.meta)
         why = ": see gpuprof roofline" if status.is_on else f": {missing_work_text(status)}"

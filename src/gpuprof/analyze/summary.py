@@ -271,11 +271,11 @@ class Summary:
     def _coverage(self) -> str:
         share = self.covered_ns / self.total_ns if self.total_ns else None
         if self.by == "kernel":
-            return f"{format_duration(self.total_ns)} on GPUs, streams added up"
+            return f"{format_duration(self.total_ns)} on GPUs, the sum over all streams"
         what = "Python functions" if self.by == "python" else f"{self.by}s"
         line = (
             f"{what} cover {format_duration(self.covered_ns)} ({format_share(share)}) of "
-            f"{format_duration(self.total_ns)}, the times of all threads and tasks added up"
+            f"{format_duration(self.total_ns)}, the sum over all threads and tasks"
         )
         if self.rest_ns and self.total_ns:
             parts = [
@@ -284,13 +284,13 @@ class Summary:
             ]
             line += "\n" + textwrap.fill("the rest: " + ", ".join(parts), TABLE_WIDTH, subsequent_indent="  ")
         if self.waiting_ns:
-            line += f"\nthreads waited {format_duration(self.waiting_ns)} more"
+            line += f"\nin addition, threads waited {format_duration(self.waiting_ns)}"
         if self.gpu_total_ns is None:
             return line
         held_ns = sum(row.gpu_own_ns or 0 for row in self.rows)
         return (
             f"{line}\n{self.by}s cover {format_duration(held_ns)} of the "
-            f"{format_duration(self.gpu_total_ns)} on GPUs, streams added up"
+            f"{format_duration(self.gpu_total_ns)} on GPUs, the sum over all streams"
         )
 
 
@@ -364,7 +364,7 @@ def summarize(
     unknown `by` or `process`.
     """
     if by not in MEMBER_KINDS:
-        raise RunError(f"cannot summarize by {by!r}: choose one of {', '.join(MEMBER_KINDS)}")
+        raise RunError(f"cannot summarize by {by!r}; hint: choose one of {', '.join(MEMBER_KINDS)}")
     chosen, notes = _choose_processes(tree, process, default)
     part = part_of(on_gpu(tree) if by == "kernel" else tree, chosen)
     folded = fold(part, by, MEMBER_KINDS[by])

@@ -58,7 +58,7 @@ class Settings:
         )
         for is_right, name, wanted in checks:
             if not is_right:
-                raise BenchmarkError(f"{name}={getattr(self, name)!r} cannot be measured: give {wanted}")
+                raise BenchmarkError(f"{name}={getattr(self, name)!r} cannot be measured; hint: use {wanted}")
         if self.mode == "throughput" and self.caches == "cold":
             raise BenchmarkError(
                 "caches='cold' with mode='throughput': a window of calls is warm; take latency"
@@ -115,7 +115,9 @@ class SystemSpec:
 
     def __post_init__(self) -> None:
         if min(self.input_shape or (1,)) < 1:
-            raise BenchmarkError(f"input shape {self.input_shape}: give whole numbers from 1, as 3,224,224")
+            raise BenchmarkError(
+                f"input shape {self.input_shape}; hint: use whole numbers from 1, as 3,224,224"
+            )
 
 
 @dataclass(frozen=True, slots=True)

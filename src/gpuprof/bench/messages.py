@@ -32,7 +32,8 @@ def fact_text(code: str, values: Values) -> str:
         return str(values["text"])
     text = MESSAGES.text(code, values)
     if "affected_runs" in values and values["process_runs"] > 1:
-        return f"in {values['affected_runs']} of {values['process_runs']} process runs, first: {text}"
+        runs = f"in {values['affected_runs']} of {values['process_runs']} process runs"
+        return f"{runs}; in the first of them, {text}"
     return text
 
 
@@ -191,7 +192,7 @@ TEMPLATES: dict[str, Template] = {
     "recording": "a recording was running: its cost is part of the figures",
     "changed_inputs": "the calls change their inputs: each call computes something else than the one before",
     "failed_process_runs": "{failed} of {process_runs} process runs failed, first: {first}",
-    "one_process_run": "one process run does not show how much runs differ: compare with launches=10",
+    "one_process_run": "one process run does not show the variation between runs: use --launches 10",
     # --- why there is no figure ---
     "failed": "{message}",
     "not_measured": "the comparison was aborted before all of it was measured",
@@ -214,8 +215,8 @@ TEMPLATES: dict[str, Template] = {
     ),
     "different_settings": _different_settings,
     "runs_differ": (
-        "{variant}, batch size {batch_size}: all samples together give {pooled:.3g}x and the process runs "
-        "one by one {by_run:.3g}x: they differ much from one another"
+        "{variant}, batch size {batch_size}: the speed-up is {pooled:.3g}x from all samples pooled, and "
+        "{by_run:.3g}x from the process runs: the runs vary strongly"
     ),
     "no_traffic": "no requests were shared: {reason}",
     "no_layers_compared": "{variant}: not compared layer by layer: {reason}",
@@ -226,16 +227,16 @@ TEMPLATES: dict[str, Template] = {
         f"{format(values['baseline_count'], ',') if values['baseline_count'] else 'none'}"
     ),
     "baseline_not_finite": "{output}: {found:not_finite} in the baseline; the optimized variant has none",
-    "output_beyond_tolerance": "{output}: beyond tolerance: {reason:fact}",
+    "output_beyond_tolerance": "{output}: outside the tolerance: {reason:fact}",
     "new_not_finite": "{count:,} values are NaN or infinite, and finite in the reference",
-    "error_of_type": "error {error:.2g} of {allowed:.2g} that {dtype} allows",
+    "error_of_type": "error {error:.2g}, {dtype} rounding allows {allowed:.2g}",
     "reference_without_floats": "the reference returns no floating-point numbers",
     "reference_is_zero": "the reference is 0 or not finite throughout: there is nothing to compare with",
     "reference_too_coarse": "the reference ({reference}) is no more precise than the baseline ({baseline})",
     "dtype_unknown": "the type that the {side} variant computes in is not known: name it with {side}_dtype=",
     "no_plain_values": "not compared, since it has no plain values: {output}",
     "labels_not_used": "labels are not used: no output is scores of classes, (samples, classes)",
-    "no_labels_in_batches": "no labels came with the batches: agreement only, no accuracy",
+    "no_labels_in_batches": "the data has no labels: outputs are compared by agreement, without accuracy",
     "output_not_stored": "{variant}: not stored, since it has no values for each sample: {output}",
     "pruned_not_judged": "{variant}: tolerance is not judged: pruning is no rounding, it changes the model",
     "outputs_by_order": lambda values: (
@@ -278,8 +279,8 @@ TEMPLATES: dict[str, Template] = {
         f"{points_text(values['change'])}"
     ),
     "accuracy_inconclusive": "{samples:,} samples are too few to judge its accuracy: {change:points}",
-    "within_tolerance": "its outputs differ by no more than their type explains",
-    "beyond_tolerance": "its outputs differ by more than their type explains, and there are no labels",
+    "within_tolerance": "its outputs differ within the rounding of their dtype",
+    "beyond_tolerance": "its outputs differ by more than the rounding of their dtype, and labels are missing",
     "no_labels": "there are no labels to judge its differences",
     # --- the headline ---
     "nothing_measured": "No variant was measured",
@@ -287,7 +288,7 @@ TEMPLATES: dict[str, Template] = {
         f"Nothing can be compared: {values['variant']}, the baseline, "
         f"{'was not measured' if values['is_missing'] else 'failed'}"
     ),
-    "one_variant": "Only {variant} was measured: there is nothing to compare it with",
+    "one_variant": "Only {variant} was measured: there is no second variant to compare it with",
     "take_variant": "Take {variant}: {speed:fact}, and {reason:fact}",
     "quality_unknown": (
         "{variant} is {speed:fact}; whether its outputs are good enough is unknown: {reason:fact}"
@@ -300,10 +301,10 @@ TEMPLATES: dict[str, Template] = {
     "by_batch_size": _by_batch_size,
     "inconclusive": "Inconclusive: {variant} is {speed:fact}, {reason:fact}",
     "mixed_speed": "faster at some batch sizes and slower at others",
-    "no_interval": "and so few process runs, or such noisy ones, give no interval",
+    "no_interval": "but there is no interval: too few process runs, or too much noise",
     "interval_crosses_margin": "and the interval crosses the equivalence margin",
     "relative_speed": _relative_speed,
-    "machine_was_busy": "{headline:fact}. The machine was busy meanwhile",
+    "machine_was_busy": "{headline:fact}. The machine was busy during the measurement",
     # --- what to do next ---
     "take": "take {variant}",
     "speed_and_quality": "{speed:fact}; {quality:fact}",

@@ -76,8 +76,8 @@ def _check_recipe(spec: SystemSpec) -> None:
         check_source(choice.data, "--recipe")
     if choice.recipe.quantizes_module and spec.device not in ("auto", "cpu"):
         raise UnavailableError(
-            f"--recipe {choice.recipe.name}: PyTorch has quantized layers for CPUs alone: take --device cpu, "
-            "for what it is compared with too"
+            f"--recipe {choice.recipe.name}: PyTorch has quantized layers for CPUs alone; hint: use --device "
+            "cpu for all variants"
         )
 
 
@@ -91,7 +91,7 @@ def _check_factory(source: ModelSource) -> None:
         text = importlib.util.decode_source(source.path.read_bytes())
         tree, symbols = ast.parse(text), symtable.symtable(text, str(source.path), "exec").get_symbols()
     except (SyntaxError, ValueError) as error:
-        raise BenchmarkError(f"{source.path}: no valid Python ({error}): correct it first") from error
+        raise BenchmarkError(f"{source.path}: not valid Python ({error}); hint: correct it first") from error
     names = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
     if source.attribute not in names and "__getattr__" not in names and not _may_bind_more(tree):
         raise no_function(source, sorted(names))

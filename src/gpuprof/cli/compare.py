@@ -61,7 +61,7 @@ def _report_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--fresh", is_flag=True, help="Discard earlier process runs and measure everything."),
         click.option(
-            "--resume", is_flag=True, help="Keep earlier process runs, also those of a completed comparison."
+            "--resume", is_flag=True, help="Reuse earlier process runs, also those of a completed comparison."
         ),
         click.option(
             "--report",

@@ -28,7 +28,7 @@ SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
     "--history",
     multiple=True,
     metavar="FOLDER|'*.json'",
-    help="Compare with the results of many days, since their last change of level. Repeatable.",
+    help="Compare with many earlier results, from their last change point on. Repeatable.",
 )
 @click.option(
     "--candidate",
@@ -36,7 +36,7 @@ SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
     multiple=True,
     required=True,
     metavar="NEW.json",
-    help="Judge this result file. Repeatable with --history, for files measured separately.",
+    help="Check this result file. With --history, repeatable: files of separate measurements.",
 )
 @click.option(
     "--margin",

@@ -70,9 +70,9 @@ def measuring_options(process_runs: int) -> Callable[[Command], Command]:
     count = click.IntRange(min=1)
     options = (
         click.option("--framework", default="auto", metavar="NAME",
-                     help="Run models in NAME: pytorch, jax, onnxruntime, ... Default: by MODEL."),
+                     help="Run models in NAME: pytorch, jax, onnxruntime, ... Default: chosen by MODEL."),
         click.option("--batch-sizes", "--batch-size", "batch_sizes", default="1", callback=numbers,
-                     metavar="1,8", help="Measure these numbers of samples per call; bench: auto doubles "
+                     metavar="1,8", help="Measure these batch sizes. gpuprof bench: auto doubles the size "
                                          "up to the memory limit. "
                           "Default: 1."),
         click.option("--iterations", type=count, metavar="N",
@@ -172,5 +172,5 @@ def check_sides(runs: tuple[str, ...], against: tuple[str, ...]) -> None:
     """Refuse several runs without an old one."""
     if len(runs) > 1 and not against:
         raise click.UsageError(
-            f"{len(runs)} runs and no older one; hint: add --against OLD, or name one run."
+            f"{len(runs)} runs without an older one; hint: add --against OLD, or use one run."
         )

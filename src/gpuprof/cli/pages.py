@@ -106,7 +106,7 @@ def check_output(path: Path) -> None:
     "--by",
     type=click.Choice(["layer", "operator", "kernel"]),
     default="operator",
-    help="List these. Default: operator.",
+    help="List these rows. Default: operator.",
 )
 @click.option(
     "--top",

@@ -39,14 +39,14 @@ def _parse_process(
 @click.option(
     "--by",
     type=click.Choice(["layer", "operator", "kernel", "span", "python"]),
-    help="List these. Default: layer, or what the run has.",
+    help="List these rows. Default: layer, or what the run has.",
 )
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print the N largest rows. Default: 30.")
 @click.option(
     "--process",
     metavar="PID|all",
     callback=_parse_process,
-    help="Summarize this process. Default: the first one, of a launcher its ranks, of an imported run all.",
+    help="Summarize this process. Default: the first one; all ranks of a launcher; all of an imported run.",
 )
 @click.option(
     "--against",

@@ -28,7 +28,7 @@ def _factors(
 
 @click.command("whatif", short_help="Predict the wall time of a run with changes.")
 @click.argument("run", metavar="R")
-@click.option("--remove", metavar="NAME", multiple=True, help="Remove what has this name. Repeatable.")
+@click.option("--remove", metavar="NAME", multiple=True, help="Remove all calls of this name. Repeatable.")
 @click.option(
     "--speed-up",
     metavar="NAME=FACTOR",
@@ -49,7 +49,8 @@ def whatif(
     """Replay the run R with changes, and print the predicted wall time as an interval.
 
     NAME may contain * for any text, and may begin with a kind: operator:aten::mm, kernel:*gemm*, gc:*,
-    python:DataLoader.__next__. The replay keeps the order of each thread and stream, and what waits for what.
+    python:DataLoader.__next__. The replay keeps the order of each thread and stream, and the dependencies
+    between them.
     """
     from gpuprof import api
 

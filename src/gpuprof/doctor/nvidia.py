@@ -50,15 +50,17 @@ def nvml() -> Iterator[Check]:
     """Check whether devices can be sampled."""
     facts = machine_facts.nvml()
     if "missing" in facts:
-        yield Check("NVML", "missing", f"no device samples: {facts['missing']}", "NVML is part of the driver")
+        yield Check(
+            "NVML", "missing", f"GPUs are not sampled: {facts['missing']}", "NVML is part of the driver"
+        )
     elif "package" in facts:
-        detail = "no device samples: nvidia-ml-py is not installed"
+        detail = "GPUs are not sampled: nvidia-ml-py is not installed"
         yield Check("NVML", "missing", detail, 'pip install "nvidia-ml-py>=12"')
     elif "driver" in facts:
         devices = ", ".join(facts["devices"]) or "no device"
         yield Check("NVML", "ok", f"driver {facts['driver']}: {devices}; devices are sampled")
     else:
-        detail = f"no device samples: NVML fails: {facts.get('nvml') or facts.get('error')}"
+        detail = f"GPUs are not sampled: NVML fails: {facts.get('nvml') or facts.get('error')}"
         yield Check("NVML", "problem", detail, "check that nvidia-smi works")
 
 

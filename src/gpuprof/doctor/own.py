@@ -32,7 +32,9 @@ def gpuprof() -> Iterator[Check]:
         yield Check("CUDA part", "ok", "built in")
     else:
         yield Check(
-            "CUDA part", "info", "built without CUDA; GPU records do not need it, CUPTI is found at run time"
+            "CUDA part",
+            "info",
+            "built without CUDA; GPU recording works without it and loads CUPTI at run time",
         )
 
 

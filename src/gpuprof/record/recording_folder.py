@@ -27,7 +27,7 @@ def create_folder(path: Path) -> None:
         path.mkdir(parents=False)
         (path / SEGMENTS).mkdir()
     except FileExistsError:
-        raise RecordingError(f"{path} exists: name another folder, or remove it first") from None
+        raise RecordingError(f"{path} exists; hint: specify another folder, or remove it first") from None
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and not path.parent.exists():
             raise RecordingError(f"{path.parent} does not exist: make it, or name another folder") from None

@@ -117,10 +117,10 @@ def _time_weights(trees: list[CallTree], asked: str | None) -> list[TimeWeight]:
     if asked is None or asked in found:
         return found
     if asked not in WEIGHTS:
-        raise RunError(f"cannot weigh by {asked!r}: choose one of {', '.join(WEIGHTS)}")
+        raise RunError(f"cannot weigh by {asked!r}; hint: choose one of {', '.join(WEIGHTS)}")
     if asked == "gpu":
-        raise RunError("not all of the runs hold GPU work: leave the weight out, or take cpu")
-    raise RunError(f"a difference is judged of cpu and gpu time alone, not of {asked}: leave --weight out")
+        raise RunError("not all runs contain GPU work; hint: omit --weight, or use cpu")
+    raise RunError(f"runs are compared by cpu or gpu time, not by {asked}; hint: omit --weight")
 
 
 def _scaled_views(shown: Shown, runs: ComparedRuns, weight: TimeWeight) -> list[View]:

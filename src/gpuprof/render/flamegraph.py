@@ -217,7 +217,7 @@ def call_count(tree: CallTree) -> int:
 def _static_table(tree: CallTree, calls: int, unit: str, labels: Mapping[str, str]) -> str:
     """Write the largest self times as HTML, for a reader without JavaScript."""
     if calls == 0 and _total_ns(tree) == 0:
-        return "<p>This run holds no calls, so there is nothing to show.</p>"
+        return "<p>This run contains no calls.</p>"
     total = _total_ns(tree) or 1
     rows = []
     largest = [each for each in _largest(tree) if tree.kind[each.node] != _WAITING]

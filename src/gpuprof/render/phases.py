@@ -70,7 +70,7 @@ def _steps(steps: StepFigures) -> str:
         low, high = map(format_duration, steps.interval_ns)
         each += f", 90% CI {low} to {high}"
     if steps.warm_up_steps:
-        each += ", without the first"
+        each += ", first step excluded"
     return f"{text} ({each})"
 
 

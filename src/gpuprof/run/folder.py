@@ -78,7 +78,9 @@ class RunFolder:
     def _read_meta(self) -> dict[str, Any]:
         if not self.path.is_dir():
             state = "is a file, not a run folder" if self.path.exists() else "does not exist"
-            raise RunError(f"{self.path} {state}: name the folder that a recording wrote (NAME.gpuprof)")
+            raise RunError(
+                f"{self.path} {state}; hint: specify the folder that a recording wrote (NAME.gpuprof)"
+            )
         if (self.path / META_FILE).exists():
             meta = read_json(self.path / META_FILE)
             check_meta(meta, self.path)

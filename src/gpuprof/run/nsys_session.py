@@ -101,7 +101,7 @@ def run_capture(nsys: Path, capture: Capture, out: Path) -> tuple[int, RunError 
     kept in the run for Nsight's own window. Raises RecordingError where nothing could be started.
     """
     if out.exists():
-        raise RecordingError(f"{out} exists: name another folder, or remove it first")
+        raise RecordingError(f"{out} exists; hint: specify another folder, or remove it first")
     scratch = TemporaryFolder("gpuprof-nsys-")
     report, database = scratch.path / REPORT_NAME, scratch.path / "report.sqlite"
     environment = _environment()
@@ -114,7 +114,7 @@ def run_capture(nsys: Path, capture: Capture, out: Path) -> tuple[int, RunError 
         import_trace(database, out)
         shutil.move(str(report), str(out / REPORT_NAME))
     except (RunError, RecordingError, OSError) as error:
-        return code, RunError(f"the command ran, but its capture is no run: {error}")
+        return code, RunError(f"the command ran, but its capture is not a run: {error}")
     return code, None
 
 

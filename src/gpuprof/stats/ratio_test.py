@@ -324,7 +324,7 @@ def smallest_change(
 ) -> float:
     """Return the minimum detectable slowdown of so many process runs: the inverse of `launches_needed`."""
     if runs < 2:
-        raise ValueError(f"{runs} process runs do not show how process runs differ; hint: take at least 2")
+        raise ValueError(f"{runs} process runs do not show the variation between runs; hint: use at least 2")
     normal = NormalDist()
     z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
     return (1 + margin) * math.exp(z * variation * math.sqrt(2 / (runs - 1))) - 1

@@ -253,7 +253,7 @@ def test_evidence_has_the_figures_that_the_label_rests_on() -> None:
     assert label_and_hint(memory, 1e6)[0] == "8 of 10 GB/s dram, 8.00 MB; compute 1%"
     assert label_and_hint(counted(flops=4, bytes=48), 1250)[0] == "1.25 us, dispatch 1.00 us"
     faults = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
-    assert label_and_hint(faults, 1.2e6)[0].startswith("1,000 faults x 1.00 us of 1.20 ms")
+    assert label_and_hint(faults, 1.2e6)[0].startswith("1,000 page faults x 1.00 us of 1.20 ms")
 
 
 def test_no_part_is_larger_than_the_whole() -> None:
@@ -262,7 +262,7 @@ def test_no_part_is_larger_than_the_whole() -> None:
     assert "no more than an empty one (1.00 us)" in str(dispatch)
     faults = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
     line, preallocate = label_and_hint(faults, 477_000)
-    assert line.startswith("1,000 faults x 1.00 us, worth all of 477 us")
+    assert line.startswith("1,000 page faults x 1.00 us account for all of 477 us")
     assert "4.10 MB of fresh memory, whose page faults alone are worth all of its 477 us:" in str(preallocate)
 
 

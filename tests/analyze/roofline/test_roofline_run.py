@@ -746,7 +746,7 @@ def table_with(run: gpuprof.Run, name: str, evidence: Evidence) -> str:
 
 
 def test_evidence_takes_what_is_left_and_goes_without_the_next_resource(run: gpuprof.Run) -> None:
-    faults = "1,769 faults x 11.6 us of 28.9 ms"
+    faults = "1,769 page faults x 11.6 us of 28.9 ms"
     figures = FaultFigures(1769, 1769 * 11.6e3, 28.9e6)
     evidence = Evidence((figures,), Resource.MEMORY, 0.12)
     assert table_with(run, "relu @ act", evidence).endswith(f"{faults}; memory 12%")

@@ -145,7 +145,7 @@ def test_a_function_that_rounds_inside_is_within_once_its_type_is_named() -> Non
     assert compare_outputs(single, small, batches, **options).tolerance[0].verdict == "beyond"
     named = compare_outputs(single, small, batches, optimized_dtype="fp16", **options)
     assert named.tolerance[0].verdict == "within"
-    with pytest.raises(BenchmarkError, match="optimized_dtype='fp13': no known type"):
+    with pytest.raises(BenchmarkError, match="optimized_dtype='fp13': unknown type"):
         compare_outputs(single, small, batches, optimized_dtype="fp13")
     with pytest.raises(BenchmarkError, match="hand over the function of higher precision"):
         compare_outputs(single, small, batches, reference=True)

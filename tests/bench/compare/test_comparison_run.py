@@ -121,7 +121,7 @@ def test_one_whose_report_was_not_written_is_not_complete(
         raise BenchmarkError("the disk is full")
 
     wanted = plan(variant("one"), launches=1)
-    with pytest.raises(BenchmarkError, match="format of a report"):
+    with pytest.raises(BenchmarkError, match="report format"):
         run_comparison(wanted, tmp_path, report=("docx",))
     assert not list(tmp_path.iterdir())
     with monkeypatch.context() as patch:

@@ -124,7 +124,7 @@ def test_missing_data_sets_are_one_line(tmp_path: Path) -> None:
         open_dataset(str(tmp_path))
     with pytest.raises(BenchmarkError, match=r"no folder of images and no \.npz file is there"):
         open_dataset(str(tmp_path / "none"))
-    with pytest.raises(BenchmarkError, match="take at least one"):
+    with pytest.raises(BenchmarkError, match="use at least one"):
         open_dataset("synthetic", samples=0)
     with pytest.raises(BenchmarkError, match="has no labels"):
         open_dataset("synthetic", needs_labels=True)
@@ -342,7 +342,7 @@ def test_metrics_that_fail_are_notes(stored: Any) -> None:
 
 
 def test_what_is_no_metric_is_refused() -> None:
-    with pytest.raises(BenchmarkError, match=r"NUMBER is int: name a function of outputs and labels"):
+    with pytest.raises(BenchmarkError, match=r"NUMBER is int; hint: use a function of outputs and labels"):
         load_metric(f"{MODELS}:NUMBER")
     with pytest.raises(BenchmarkError, match="has no 'nowhere'"):
         load_metric(f"{MODELS}:nowhere")

@@ -88,25 +88,25 @@ VARIANT = "[[variant]]\nmodel = 'resnet50'\n"
     [
         ("", "has no variant: add a table"),
         ("launches = 3", "has no variant"),
-        ("launches =", "is no TOML"),
+        ("launches =", "is not valid TOML"),
         ("lunches = 3\n" + VARIANT, "unknown key 'lunches': did you mean launches?"),
         ("batch_sizes = [1]\n" + VARIANT, "did you mean batch-sizes?"),
-        ("launches = 0\n" + VARIANT, "0 process runs measure nothing"),
+        ("launches = 0\n" + VARIANT, "0 process runs"),
         ("launches = true\n" + VARIANT, "Expected `int`, got `bool` - at `\\$.launches`"),
-        ("batch-sizes = []\n" + VARIANT, "has no batch size: name them"),
-        ("margin = 5\n" + VARIANT, "margin of 5.0 is no share"),
-        ("duration = inf\n" + VARIANT, "duration_s=inf cannot be measured: give seconds"),
-        ("slo = 'fast'\n" + VARIANT, "is no target"),
-        ("memory-budget = 'much'\n" + VARIANT, "is no size"),
+        ("batch-sizes = []\n" + VARIANT, "has no batch size; hint: use a list"),
+        ("margin = 5\n" + VARIANT, "margin of 5.0 is not a fraction"),
+        ("duration = inf\n" + VARIANT, "duration_s=inf cannot be measured; hint: use seconds"),
+        ("slo = 'fast'\n" + VARIANT, "is not a target"),
+        ("memory-budget = 'much'\n" + VARIANT, "is not a size"),
         ("traffic = '90,20'\n" + VARIANT, "sums to 110"),
-        ("traffic = '90,10'\n" + VARIANT, "between two variants, and there are 1"),
-        ("baseline = 'x'\n" + VARIANT, "the baseline 'x' is no variant: take one of resnet50"),
-        (VARIANT + VARIANT, "two variants are called 'resnet50'"),
+        ("traffic = '90,10'\n" + VARIANT, "exactly two variants, and there are 1"),
+        ("baseline = 'x'\n" + VARIANT, "the baseline 'x' is not a variant; hint: use one of resnet50"),
+        (VARIANT + VARIANT, "two variants are named 'resnet50'"),
         ("[[variant]]\nname = 'x'\n", "variant 1 has no model"),
-        ("variant = 3", "variant is no list of tables"),
-        ("variant = [3]", "variant is no list of tables"),
-        ("[[variant]]\nmodel = 'resnet50'\nrecipe = 'int9'\n", "no recipe 'int9'"),
-        ("[[variant]]\nmodel = 'resnet50'\nframework = 'pytroch'\n", "no framework 'pytroch'"),
+        ("variant = 3", "variant must be a list of tables"),
+        ("variant = [3]", "variant must be a list of tables"),
+        ("[[variant]]\nmodel = 'resnet50'\nrecipe = 'int9'\n", "unknown recipe 'int9'"),
+        ("[[variant]]\nmodel = 'resnet50'\nframework = 'pytroch'\n", "unknown framework 'pytroch'"),
         ("[[variant]]\nmodel = 'resnet50'\nlaunches = 3\n", "variant 1: unknown key 'launches'"),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_recipe_follows_the_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "a:", "a:x,,b:y", "a:x,"])
 def test_a_variant_without_a_model_is_refused(text: str) -> None:
-    with pytest.raises(BenchmarkError, match="names no model"):
+    with pytest.raises(BenchmarkError, match="has no model"):
         parse_variants(text, LIKE)
 
 
@@ -163,7 +163,7 @@ def test_a_plan_that_cannot_be_is_refused() -> None:
         ({"variants": (one,), "batch_sizes": ()}, "no batch size"),
         ({"variants": (dataclasses.replace(one, batch_sizes=(0,)),)}, "batch size 0"),
         ({"variants": (one,), "seed": -1}, "seed"),
-        ({"variants": (one,), "margin": 1.5}, "no share"),
+        ({"variants": (one,), "margin": 1.5}, "not a fraction"),
         ({"variants": (one,), "price_per_hour": -1.0}, "price"),
     ):
         with pytest.raises(BenchmarkError, match=why):

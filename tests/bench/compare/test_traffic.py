@@ -255,9 +255,9 @@ def test_splits_are_read(text: str) -> None:
         ("110,-10", "more than 0 percent"),
         ("50", "1 parts, a split has two"),
         ("50,30,20", "3 parts, a split has two"),
-        ("most,some", "is no split"),
+        ("most,some", "is not a traffic split"),
         ("nan,nan", "more than 0 percent"),
-        ("", "is no split"),
+        ("", "is not a traffic split"),
     ],
 )
 def test_wrong_splits_are_one_line(text: str, line: str) -> None:
@@ -341,7 +341,7 @@ def test_real_process_runs_serve_both_variants() -> None:
         (
             ("doubled", "doubled"),
             ((16,), (8,)),
-            "original takes 16 and quantized takes 8: give them one shape",
+            "original takes 16 and quantized takes 8; hint: use one shape",
         ),
         (("not_a_number", "doubled"), ((16,), (16,)), "variant original: .*NaN"),
     ],
@@ -356,7 +356,7 @@ def test_variants_that_cannot_share_traffic_are_one_line(
 
 def test_two_variants_have_two_names() -> None:
     first, _ = variants("doubled", "doubled")
-    with pytest.raises(BenchmarkError, match="give them two names"):
+    with pytest.raises(BenchmarkError, match="rename one of them"):
         measure_traffic(first, first, SMALL)
 
 

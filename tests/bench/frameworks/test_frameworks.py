@@ -233,7 +233,7 @@ def test_an_onnx_file_has_shape_and_type(tmp_path: Path) -> None:
     assert described.model_bytes == path.stat().st_size
     Path(f"{path}.data").write_bytes(bytes(7))
     assert system.describe().model_bytes == path.stat().st_size + 7
-    with pytest.raises(BenchmarkError, match=r"takes float16: leave --dtype out"):
+    with pytest.raises(BenchmarkError, match=r"takes float16; hint: omit --dtype"):
         make_system(SystemSpec(str(path), dtype="float32")).load()
     (tmp_path / "broken.onnx").write_bytes(b"no protobuf")
     with pytest.raises(BenchmarkError, match="ONNX Runtime cannot run it on cpu"):

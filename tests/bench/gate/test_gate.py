@@ -202,7 +202,7 @@ def test_what_cannot_be_compared_is_one_line(
 def test_files_that_are_no_results_are_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "wrong.json"
     path.write_text(text)
-    with pytest.raises(BenchmarkError, match="is no result file"):
+    with pytest.raises(BenchmarkError, match="is not a result file"):
         read_result_file(path)
 
 

@@ -367,7 +367,7 @@ def no_process_runs(document: dict[str, Any]) -> None:
         (other_data, "02.json was measured with other data"),
         (no_time, "'yesterday' is not a time stamp"),
         (no_process_runs, "no process run"),
-        (None, "02.json is no result file"),
+        (None, "02.json is not a result file"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(

@@ -301,12 +301,12 @@ def test_calibrations_make_batches_of_as_many_samples_as_asked() -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("int8_dynamic", "no recipe 'int8_dynamic': did you mean int8-dynamic"),
-        ("zzz", "no recipe 'zzz'; there are fp32"),
-        ("pruned:1.5", "--recipe pruned:1.5: '1.5' is no option: pruned takes a number between 0 and 1"),
-        ("pruned:0.5:7", "'7' is no option"),
-        ("int8-static:0", "'0' is no option"),
-        ("pruned-int8:8:0.5", "'0.5' is no option"),
+        ("int8_dynamic", "unknown recipe 'int8_dynamic': did you mean int8-dynamic"),
+        ("zzz", "unknown recipe 'zzz'; hint: use one of fp32"),
+        ("pruned:1.5", "--recipe pruned:1.5: '1.5' is not an option: pruned takes a number between 0 and 1"),
+        ("pruned:0.5:7", "'7' is not an option"),
+        ("int8-static:0", "'0' is not an option"),
+        ("pruned-int8:8:0.5", "'0.5' is not an option"),
         ("bf16:2", "bf16 takes none"),
     ],
 )
@@ -320,7 +320,7 @@ def test_wrong_recipes_are_one_line(text: str, line: str) -> None:
     ("spec", "recipe", "line"),
     [
         ({"framework": "jax"}, "int8-dynamic", "runs in pytorch or torch-compile or torchscript, not in jax"),
-        ({"dtype": "float16"}, "int8-static", "takes float32 inputs, not float16: leave --dtype out"),
+        ({"dtype": "float16"}, "int8-static", "takes float32 inputs, not float16; hint: omit --dtype"),
         ({"dtype": "float16"}, "bf16", "takes bfloat16 inputs, not float16"),
     ],
 )
@@ -335,10 +335,10 @@ def test_models_that_do_not_fit_a_recipe_are_refused_with_their_name(tmp_path: P
         wrap_model(module, with_recipe(spec, recipe)).load()
 
     with pytest.raises(
-        BenchmarkError, match=r"--recipe int8-dynamic: net: no Linear.*Conv1d x 1\): take int8-static"
+        BenchmarkError, match=r"--recipe int8-dynamic: net: no Linear.*Conv1d x 1\); hint: use int8-static"
     ):
         load(nn.Conv1d(1, 1, 1), "int8-dynamic")
-    with pytest.raises(BenchmarkError, match=r"--recipe pruned: net: no convolution.*leave the recipe out"):
+    with pytest.raises(BenchmarkError, match=r"--recipe pruned: net: no convolution.*omit the recipe"):
         load(nn.LayerNorm(8), "pruned")
     with pytest.raises(BenchmarkError, match=r"--recipe int8-static: net: no way to quantize it works"):
         load(nn.LayerNorm(8), "int8-static")
@@ -355,7 +355,7 @@ def test_quantized_layers_are_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
     """Stub test: a GPU is played."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     spec = with_recipe(SystemSpec("net", "pytorch", input_shape=(8,)), "int8-dynamic")
-    with pytest.raises(UnavailableError, match="--device auto takes cuda: take --device cpu"):
+    with pytest.raises(UnavailableError, match="--device auto takes cuda; hint: use --device cpu"):
         wrap_model(nn.Linear(8, 4), spec).load()
 
 

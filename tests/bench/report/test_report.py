@@ -681,7 +681,7 @@ def test_a_format_that_cannot_be_written_does_not_take_the_others(tmp_path: Path
 
 def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(
-        BenchmarkError, match="'docx' is not a format of a report: take html, md, csv, json, pdf"
+        BenchmarkError, match="'docx' is not a report format; hint: use html, md, csv, json, pdf"
     ):
         write_report(typed(), ["md", "docx"], tmp_path / "new", "report")
     assert not (tmp_path / "new").exists()
@@ -791,7 +791,7 @@ def test_a_damaged_document_is_one_line(tmp_path: Path, change: str, words: str)
         ("", "is not a comparison"),
         ("[1, 2]", "is not a comparison"),
         ('{"kind": "comparison"', "is not a comparison"),
-        ('{"kind": "benchmark", "format": 1}', "name the .json of gpuprof compare"),
+        ('{"kind": "benchmark", "format": 1}', "specify the .json of gpuprof compare"),
         ('{"kind": "comparison", "format": 9}', "has format 9, and this version reads 1 and 2"),
         ('{"kind": "comparison", "format": 1, "x": NaN}', "NaN is not a figure"),
         ("[" * 200_000, "nested too deep"),

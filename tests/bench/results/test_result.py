@@ -247,7 +247,7 @@ def test_a_flag_of_several_process_runs_is_one_line() -> None:
     result = simulated(drifting, lambda call: MS, drifting)
     lines = [str(each) for each in result.warnings if each.code == "drift"]
     assert len(lines) == 1
-    assert lines[0].startswith("in 2 of 3 process runs, first: ")
+    assert lines[0].startswith("in 2 of 3 process runs; in the first of them, ")
 
 
 def test_outside_a_repository_there_is_no_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

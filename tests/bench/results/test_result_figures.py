@@ -140,7 +140,7 @@ def test_results_as_a_data_frame(tmp_path: Path) -> None:
 )
 def test_sizes(text: str, size: int) -> None:
     assert parse_bytes(text) == size
-    with pytest.raises(BenchmarkError, match="is no size"):
+    with pytest.raises(BenchmarkError, match="is not a size"):
         parse_bytes(text + "x")
 
 

@@ -441,7 +441,7 @@ def test_depth_of_twenty_thousand_and_many_siblings(imported: Import) -> None:
 def test_a_run_that_exists_is_not_touched(imported: Import, tmp_path: Path) -> None:
     (tmp_path / "1.gpuprof").mkdir()
     (tmp_path / "1.gpuprof" / "mine").write_text("kept")
-    with pytest.raises(RecordingError, match="exists: name another folder"):
+    with pytest.raises(RecordingError, match="exists; hint: specify another folder"):
         imported([x("a", 1, 2)])
     assert (tmp_path / "1.gpuprof" / "mine").read_text() == "kept"
 

@@ -431,7 +431,7 @@ def test_an_sqlite_of_another_tool_is_refused(tmp_path: Path) -> None:
     connection.execute("CREATE TABLE cookies (id INT)")
     connection.commit()
     connection.close()
-    with pytest.raises(RunError, match="SQLite file of another tool: name what `nsys export"):
+    with pytest.raises(RunError, match="SQLite file of another tool; hint: use the output of `nsys export"):
         gpuprof.import_trace(path, tmp_path / "r.gpuprof")
     assert not (tmp_path / "r.gpuprof").exists()
 

@@ -153,7 +153,7 @@ def test_a_folder_that_exists_is_refused_before_anything_runs(stub: Stub, tmp_pa
     (tmp_path / "r.gpuprof").mkdir()
     assert execute(["nsys", "--out", "r.gpuprof", "--", sys.executable, "-c", "print('ran')"]) == 2
     output = capfd.readouterr()
-    assert "exists: name another folder" in output.err
+    assert "exists; hint: specify another folder" in output.err
     assert output.out == ""
 
 

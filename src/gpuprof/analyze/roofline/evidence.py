@@ -34,7 +34,7 @@ class NoLabel(Code):
     CONTAINS_COUNTED = "contains counted operators"
     BACKWARD_NOT_COUNTED = "backward pass not counted"
     NOT_IN_COUNTED_CALL = "not in the counted call"
-    OUTSIDE_MODELS = "outside of the counted models"
+    OUTSIDE_MODELS = "not in a model whose work was counted"
     OUTSIDE_OPERATORS = "outside of operators"
 
 

@@ -28,9 +28,9 @@ _MATTERS = 0.005
 _MOST_ROWS = 30
 _UNMATCHED_ROWS = 5
 _LEGEND = (
-    "time: percent of the time in recorded calls, on a GPU of its time. bound: the bottleneck. ceiling: the "
-    "utilization of its ceiling, or of the nearest one where it is underutilized. conf.: confidence, 0 to 1. "
-    "<-: in the backward pass."
+    "time: percent of the time in recorded calls; for a GPU, of all GPU time. bound: the bottleneck. "
+    "ceiling: utilization of the bottleneck's ceiling, or of the nearest ceiling if underutilized. conf.: "
+    "confidence, 0 to 1. <-: in the backward pass."
 )
 # What would make the column too wide.
 _SHORT = {Bound.NO_DOMINANT: "no dominant"}

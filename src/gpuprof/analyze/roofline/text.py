@@ -57,7 +57,7 @@ _REASONS = {
     NoLabel.CONTAINS_COUNTED: "around operators that were counted",
     NoLabel.BACKWARD_NOT_COUNTED: "its backward pass was not counted",
     NoLabel.NOT_IN_COUNTED_CALL: "not in the counted call",
-    NoLabel.OUTSIDE_MODELS: "outside of the counted models",
+    NoLabel.OUTSIDE_MODELS: "not in a model whose work was counted",
     NoLabel.OUTSIDE_OPERATORS: "launched outside of every recorded operator",
 }
 
@@ -131,8 +131,10 @@ def _launch_text(figures: LaunchFigures, duration: Duration) -> str:
 def _fault_text(figures: FaultFigures, duration: Duration) -> str:
     number, whole = figures.faults, duration(figures.time_ns)
     cost = duration(figures.fault_ns / number)
-    each = f"{format_count(number)} fault{'' if number == 1 else 's'} x {cost}"
-    return f"{each}, worth all of {whole}" if figures.fault_ns >= figures.time_ns else f"{each} of {whole}"
+    each = f"{format_count(number)} page fault{'' if number == 1 else 's'} x {cost}"
+    return (
+        f"{each} account for all of {whole}" if figures.fault_ns >= figures.time_ns else f"{each} of {whole}"
+    )
 
 
 def _rate_of(reached: float, ceiling: float) -> str:
@@ -196,7 +198,7 @@ _ADVICE = {
         "it moves {size} through {level} for {intensity} FLOP a byte: bfloat16 would halve the bytes"
     ),
     Fix.LARGER_PRODUCT: (
-        "it reaches {rate} where a larger product reaches {library} here: batch more rows into it"
+        "it reaches {rate}, and a larger product reaches {library} here: use a larger batch (more rows)"
     ),
     Fix.CHANNELS_LAST: (
         "it reaches {rate} where a 3x3 convolution of 64 channels in channels_last reaches {library} "
@@ -246,8 +248,9 @@ def _drift_note(note: RooflineNote) -> str:
     if not is_faster:
         return f"{change}: the machine is busy; labels have a lower confidence"
     if note.around:
-        return f"{change}: the machine was busier then; labels have a lower confidence"
-    return f"{change}: the machine was busier then; when it is idle: gpuprof doctor --ceilings --refresh"
+        return f"{change}: the machine was busier at that time; labels have a lower confidence"
+    again = "measure again when it is idle: gpuprof doctor --ceilings --refresh"
+    return f"{change}: the machine was busier at that time; {again}"
 
 
 def _unknown_note(note: RooflineNote) -> str:

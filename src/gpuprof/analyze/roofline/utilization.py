@@ -159,7 +159,9 @@ def load_machines(folder: RunFolder) -> Machines:
     facts = folder.meta.get("ceilings") or {}
     if not any(row.is_best for row in rows):
         notes = "; ".join(map(str, facts.get("notes", []))) or "they were not measured"
-        raise RunError(f"{folder.path} holds no ceilings ({notes}): record it again when no recording runs")
+        raise RunError(
+            f"{folder.path} has no ceilings ({notes}); hint: record it again while no other recording runs"
+        )
     work = folder.meta["work"]
     drifts = [Drift(**drift) for drift in facts.get("drift", [])]
     host = Machine(rows, threads=work.get("threads"), caches=work.get("caches") or (), drifts=drifts)

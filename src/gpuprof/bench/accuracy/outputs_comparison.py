@@ -155,7 +155,7 @@ class OutputsSum:
     def _checked_classes(self, name: str, count: int) -> int:
         if self._names is not None and len(self._names) != count:
             raise BenchmarkError(
-                f"classes= names {len(self._names)} classes, and {name} has {count}: name them all"
+                f"classes= names {len(self._names)} classes, and {name} has {count}; hint: specify them all"
             )
         return count
 
@@ -212,7 +212,7 @@ def _scores_name(outputs: Outputs, asked: str | None, must: bool) -> str | None:
     shapes = ", ".join(f"{name} {shape}" for name, shape in outputs.shapes.items())
     raise BenchmarkError(
         f"{asked or 'no output'} {'is not' if asked else 'is'} scores of two classes or more, "
-        f"(samples, classes): the outputs are {shapes}: name the right one with output="
+        f"(samples, classes): the outputs are {shapes}; hint: specify the right one with output="
     )
 
 

@@ -443,7 +443,7 @@ def read_document(path: Path) -> ComparisonDocument:
         plain = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
     except OSError as error:
         raise BenchmarkError(
-            f"{path} cannot be read ({error.strerror}): name the .json of a comparison"
+            f"{path} cannot be read ({error.strerror}); hint: specify the .json of a comparison"
         ) from error
     except ValueError as error:
         raise BenchmarkError(
@@ -452,7 +452,7 @@ def read_document(path: Path) -> ComparisonDocument:
     except RecursionError as error:
         raise BenchmarkError(f"{path} is not a comparison: it is nested too deep") from error
     if not isinstance(plain, Mapping) or plain.get("kind") != KIND:
-        raise BenchmarkError(f"{path} is not a comparison: name the .json of gpuprof compare")
+        raise BenchmarkError(f"{path} is not a comparison; hint: specify the .json of gpuprof compare")
     return document_from(plain, str(path))
 
 

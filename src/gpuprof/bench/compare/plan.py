@@ -55,9 +55,11 @@ class AccuracyPlan:
 
     def __post_init__(self) -> None:
         if self.samples < 1:
-            raise BenchmarkError(f"outputs of {self.samples} samples show nothing: take 1 or more")
+            raise BenchmarkError(f"cannot compare outputs of {self.samples} samples; hint: use 1 or more")
         if not 0 <= self.margin < 1:
-            raise BenchmarkError(f"an accuracy margin of {self.margin} is no share: take one such as 0.01")
+            raise BenchmarkError(
+                f"an accuracy margin of {self.margin} is not a fraction; hint: use a fraction such as 0.01"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,42 +93,48 @@ class ComparisonPlan:
         sizes = [(each.name, each.batch_sizes or self.batch_sizes) for each in self.variants]
         seed = min([self.seed, *(each.spec.seed for each in self.variants)])
         for is_wrong, message in (
-            (not names, "there is no variant to measure: name at least one"),
-            (not all(map(str.strip, names)), "a variant has no name: give it one"),
+            (not names, "there is no variant to measure; hint: specify at least one"),
+            (not all(map(str.strip, names)), "a variant has no name; hint: set one"),
             *(
-                (names.index(name) < place, f"two variants are called {name!r}: give each a name of its own")
+                (names.index(name) < place, f"two variants are named {name!r}; hint: rename one of them")
                 for place, name in enumerate(names)
             ),
             (
                 self.baseline_name not in (None, *names),
-                f"the baseline {self.baseline_name!r} is no variant: take one of {', '.join(names)}",
+                f"the baseline {self.baseline_name!r} is not a variant; hint: use one of {', '.join(names)}",
             ),
             (
                 self.traffic_split is not None and len(names) != 2,
-                f"a traffic split is between two variants, and there are {len(names)}: leave the others out",
+                f"an A/B test needs exactly two variants, and there are {len(names)}; hint: omit the others",
             ),
             (
                 self.launches < 1,
-                f"{self.launches} process runs measure nothing: take 1 or more, better 10",
+                f"cannot measure in {self.launches} process runs; hint: use 1 or more, better 10",
             ),
             *(
-                (not own, f"{name} has no batch size: name them, such as 1,8; auto is for gpuprof bench")
+                (
+                    not own,
+                    f"{name} has no batch size; hint: use a list such as 1,8; auto is for gpuprof bench",
+                )
                 for name, own in sizes
             ),
             *(
-                (size < 1, f"{name}: batch size {size} measures nothing: take 1 or more")
+                (size < 1, f"{name}: batch size {size} is not allowed; hint: use 1 or more")
                 for name, own in sizes
                 for size in own
             ),
-            (seed < 0, f"a seed of {seed} draws nothing: take 0 or more"),
-            (not 0 <= self.margin < 1, f"a margin of {self.margin} is no share: take one such as 0.01"),
+            (seed < 0, f"a seed of {seed} is not allowed; hint: use 0 or more"),
+            (
+                not 0 <= self.margin < 1,
+                f"a margin of {self.margin} is not a fraction; hint: use a fraction such as 0.01",
+            ),
             (
                 not 0 < self.time_limit_s < math.inf,
-                f"a time limit of {self.time_limit_s} s is none: take seconds above 0",
+                f"a time limit of {self.time_limit_s} s is not allowed; hint: use more than 0",
             ),
             (
                 self.price_per_hour is not None and not 0 < self.price_per_hour < math.inf,
-                f"a price of {self.price_per_hour} an hour is none: take one above 0, or leave it out",
+                f"a price of {self.price_per_hour} an hour is not allowed; hint: use more than 0, or omit it",
             ),
         ):
             if is_wrong:
@@ -175,7 +183,7 @@ def parse_variants(text: str, like: SystemSpec) -> tuple[Variant, ...]:
         if not separator or name.endswith(".py") or name in TORCH_LIBRARIES:
             name = model = part
         if not model.strip():
-            raise BenchmarkError(f"{part!r} names no model: write name:model, as in 'fp32:resnet50'")
+            raise BenchmarkError(f"{part!r} has no model; hint: write name:model, as in 'fp32:resnet50'")
         variants.append(Variant(name.strip(), spec_of(like, model.strip())))
     return tuple(variants)
 
@@ -184,7 +192,7 @@ def spec_of(like: SystemSpec, model: str, recipe: str | None = None) -> SystemSp
     """Return the spec of a model with a recipe, which may follow the model as `@recipe`."""
     model, written = (model, None) if Path(model).exists() else _parted(model)
     if written is not None and recipe is not None:
-        raise BenchmarkError(f"{model}@{written} and recipe {recipe!r}: name the recipe once")
+        raise BenchmarkError(f"{model}@{written} and recipe {recipe!r}; hint: specify the recipe once")
     spec, chosen = dataclasses.replace(like, model=model), recipe if written is None else written
     return spec if chosen is None else with_recipe(spec, chosen)
 
@@ -230,7 +238,7 @@ def parse_split(text: str) -> tuple[float, float]:
     try:
         percent = [float(word) for word in words]
     except ValueError:
-        raise BenchmarkError(f"--traffic {text!r} is no split: {hint}") from None
+        raise BenchmarkError(f"--traffic {text!r} is not a traffic split; hint: {hint}") from None
     if len(percent) != 2:
         raise BenchmarkError(f"--traffic {text!r} has {len(percent)} parts, a split has two: {hint}")
     if not all(0 < each < 100 for each in percent):
@@ -273,12 +281,14 @@ def read_suite(path: Path) -> ComparisonPlan:
     try:
         table = read_toml(path)
     except OSError as error:
-        raise BenchmarkError(f"{path} cannot be read ({error.strerror}): name a suite") from error
+        raise BenchmarkError(f"{path} cannot be read ({error.strerror}); hint: specify a suite") from error
     except ValueError as error:
-        raise BenchmarkError(f"{path} is no TOML: {error}") from error
+        raise BenchmarkError(f"{path} is not valid TOML: {error}") from error
     tables = table.pop("variant", [])
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise BenchmarkError(f"{path}: variant is no list of tables: write [[variant]] and its keys below")
+        raise BenchmarkError(
+            f"{path}: variant must be a list of tables; hint: write [[variant]] and its keys below"
+        )
     if not tables:
         raise BenchmarkError(f"{path} has no variant: add a table [[variant]] for each")
     suite = _typed({"name": path.stem} | table, _SuiteTable, str(path))

@@ -168,7 +168,7 @@ def file_name(name: str) -> str:
     return plain if is_same else f"{plain[:50].lstrip('.')}-{number:08x}"
 
 
-_FRESH = "add --fresh to measure all of it again, or name another --output-dir"
+_FRESH = "add --fresh to measure all of it again, or use another --output-dir"
 FORMAT_VERSION = 2
 FILE_NAME = "journal.jsonl"
 _END = b'{"kind": "end"}\n'
@@ -230,7 +230,7 @@ class Journal:
             yield
         except OSError as error:
             raise BenchmarkError(
-                f"{self.path} cannot be written ({error.strerror}): name a folder that can, by --output-dir"
+                f"{self.path} cannot be written ({error.strerror}); hint: set another --output-dir"
             ) from error
 
     def _lock(self, file: IO[bytes]) -> None:
@@ -282,7 +282,7 @@ class Journal:
     def _check(self, head: bytes) -> None:
         found = self._decoded(head, 1, dict[str, Any])
         if found.get("kind") != "journal" or found.get("format") != FORMAT_VERSION:
-            raise BenchmarkError(f"{self.path} is no journal of this version: {_FRESH}")
+            raise BenchmarkError(f"{self.path} is not a journal of this version; hint: {_FRESH}")
         here, there = _machine(), found.get("machine")
         other = sorted(name for name in here if not isinstance(there, dict) or there.get(name) != here[name])
         if other:
@@ -306,7 +306,7 @@ class Journal:
             raise self._damaged(number) from error
 
     def _damaged(self, number: int) -> BenchmarkError:
-        return BenchmarkError(f"{self.path}, line {number}: damaged: remove the line, or {_FRESH}")
+        return BenchmarkError(f"{self.path}, line {number}: damaged; hint: remove the line, or {_FRESH}")
 
     def _write(self, line: bytes) -> None:
         assert self._file is not None

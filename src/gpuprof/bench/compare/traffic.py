@@ -109,7 +109,9 @@ def measure_traffic(
     and where the first process run fails.
     """
     if first.name == second.name:
-        raise BenchmarkError(f"both variants of the traffic are called {first.name!r}: give them two names")
+        raise BenchmarkError(
+            f"both variants of the A/B test are named {first.name!r}; hint: rename one of them"
+        )
     runs = _TrafficRuns(first, second, settings)
     interrupted = False
     try:
@@ -205,7 +207,7 @@ def _check_alike(arms: Sequence[_Arm]) -> None:
     if len(set(shapes.values())) > 1:
         given = " and ".join(f"{name} takes {shape_text(shape or ())}" for name, shape in shapes.items())
         raise BenchmarkError(
-            f"variants of one traffic get the same requests, and {given}: give them one shape"
+            f"variants of an A/B test need inputs of the same shape, and {given}; hint: use one shape"
         )
 
 

@@ -68,12 +68,12 @@ class TrafficSettings:
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise BenchmarkError(
-                    f"traffic: {name} {getattr(self, name)} cannot be measured: give {value} or more"
+                    f"traffic: {name} {getattr(self, name)} cannot be measured; hint: use {value} or more"
                 )
         for name in ("duration_s", "time_limit_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise BenchmarkError(
-                    f"traffic: {name} {getattr(self, name)} is no time: give seconds above 0"
+                    f"traffic: {name} {getattr(self, name)} is not a time; hint: use seconds above 0"
                 )
         if not (min(self.split) > 0 and math.isclose(sum(self.split), 1.0)):
             raise BenchmarkError(

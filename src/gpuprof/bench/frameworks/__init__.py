@@ -59,7 +59,7 @@ def framework_name(text: str) -> str:
 
     near = difflib.get_close_matches(name, [*FRAMEWORKS, *ALIASES], 2)
     guess = f": did you mean {' or '.join(near)}?" if near else ""
-    raise BenchmarkError(f"no framework {text!r}{guess}; there are {', '.join(FRAMEWORKS)}")
+    raise BenchmarkError(f"unknown framework {text!r}{guess}; hint: use one of {', '.join(FRAMEWORKS)}")
 
 
 def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
@@ -77,7 +77,7 @@ def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
         )
     wanted = "float32" if recipe.computes_in == "int8" else recipe.dtype
     if wanted is not None and spec.dtype not in (None, wanted):
-        raise BenchmarkError(f"--recipe {text} takes {wanted} inputs, not {spec.dtype}: leave --dtype out")
+        raise BenchmarkError(f"--recipe {text} takes {wanted} inputs, not {spec.dtype}; hint: omit --dtype")
     dtype = spec.dtype if recipe.dtype is None else recipe.dtype
     return dataclasses.replace(spec, framework=framework, dtype=dtype, recipe=text)
 

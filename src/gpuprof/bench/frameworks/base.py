@@ -95,14 +95,14 @@ class FrameworkSystem(System):
         """Raise BenchmarkError for a kind of model, a recipe or a type that the framework does not take."""
         if source.kind not in cls.kinds:
             raise BenchmarkError(
-                f"{source.text}: {cls.framework} cannot run this kind of model: leave --framework out, or "
+                f"{source.text}: {cls.framework} cannot run this kind of model; hint: omit --framework, or "
                 "name a factory, as in file.py:build"
             )
         choice = choice_of(spec)
         if choice is not None and choice.recipe.changes_module and source.kind not in MODULE_KINDS:
             raise BenchmarkError(
                 f"--recipe {choice.recipe.name}: {source.text} is a program, whose layers cannot be changed "
-                "any more: name a factory of the module, as in file.py:build"
+                "any more; hint: use a factory of the module, as in file.py:build"
             )
         cls.check_dtype(spec.dtype or "float32")
 
@@ -111,7 +111,7 @@ class FrameworkSystem(System):
         """Raise BenchmarkError for a type that the framework does not take."""
         if dtype not in cls.dtypes:
             raise BenchmarkError(
-                f"{cls.framework} cannot run in {dtype}: take --dtype {', '.join(cls.dtypes)}"
+                f"{cls.framework} cannot run in {dtype}; hint: use --dtype {', '.join(cls.dtypes)}"
             )
 
     @classmethod
@@ -120,8 +120,8 @@ class FrameworkSystem(System):
         if asked == "auto" and there:
             return there[0]
         if asked not in there:
-            hint = f"take --device {' or '.join(there)}" if there else f"it needs {' or '.join(cls.devices)}"
-            raise BenchmarkError(f"--device {asked}: {cls.framework} finds no such device here: {hint}")
+            hint = f"use --device {' or '.join(there)}" if there else f"it needs {' or '.join(cls.devices)}"
+            raise BenchmarkError(f"--device {asked}: {cls.framework} finds no such device; hint: {hint}")
         return asked
 
     @classmethod
@@ -358,7 +358,7 @@ class FrameworkSystem(System):
         if self._make_inputs is not None:
             return ()
         raise BenchmarkError(
-            f"{self.source.text}: the shape of its input is not known: name that of one sample, "
+            f"{self.source.text}: the shape of its input is not known; hint: specify that of one sample, "
             "as in --input-shape 3,224,224"
         )
 

@@ -71,7 +71,7 @@ class OnnxRuntimeSystem(FrameworkSystem):
         self._open(path)
         if self.source.kind == "onnx" and self.spec.dtype not in (None, self._file_dtype):
             raise BenchmarkError(
-                f"--dtype {self.spec.dtype}: {self.source.text} takes {self._file_dtype}: leave --dtype out"
+                f"--dtype {self.spec.dtype}: {self.source.text} takes {self._file_dtype}; hint: omit --dtype"
             )
         choice = self.choice
         if choice is not None and "quantize-onnx" in choice.recipe.changes:
@@ -112,7 +112,7 @@ class OnnxRuntimeSystem(FrameworkSystem):
             if self.source.kind == "onnx":
                 raise BenchmarkError(
                     f"{self.source.text}: ONNX Runtime cannot run it on {self.device_type} "
-                    f"({reason_of(error)}): check the file, or take another --device"
+                    f"({reason_of(error)}); hint: check the file, or use another --device"
                 ) from error
             raise explain_run(
                 error,
@@ -295,7 +295,7 @@ def _quantize_file(
         )
     except Exception as error:
         raise BenchmarkError(
-            f"--recipe onnx-int8: {model} cannot be quantized ({reason_of(error)}): take the recipe onnx"
+            f"--recipe onnx-int8: {model} cannot be quantized ({reason_of(error)}); hint: use the recipe onnx"
         ) from error
     finally:
         for file in (whole, prepared):
@@ -322,6 +322,6 @@ def _layers(path: Path) -> str:
     quantized = sum(all(name in from_8_bits for name in node.input[:2]) for node in layers)
     if not quantized:
         raise BenchmarkError(
-            "--recipe onnx-int8: no layer of the file became one of 8 bits: take the recipe onnx"
+            "--recipe onnx-int8: no layer of the file could be quantized; hint: use the recipe onnx"
         )
     return f"{quantized} of {len(layers)}"

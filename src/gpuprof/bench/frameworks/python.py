@@ -25,7 +25,9 @@ class PythonSystem(FrameworkSystem):
         if not callable(self.model):
             raise BenchmarkError(f"{self.source.text} gives {type(self.model).__name__}: return a function")
         if self.spec.device not in ("auto", "cpu"):
-            raise BenchmarkError(f"--device {self.spec.device}: a callable runs where it likes: leave it out")
+            raise BenchmarkError(
+                f"--device {self.spec.device}: unknown for a Python callable; hint: omit --device"
+            )
         self._wait: Callable[[], object] | None = getattr(self.model, "synchronize", None)
         self.details["python"] = platform.python_version()
 

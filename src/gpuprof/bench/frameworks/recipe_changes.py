@@ -78,7 +78,7 @@ def prune(module: Any, share: float) -> tuple[Any, Details]:
             total += weight.numel()
     if not total:
         raise BenchmarkError(
-            "no convolution, linear, attention or recurrent layer is in it: leave the recipe out"
+            "no convolution, linear, attention or recurrent layer is in it; hint: omit the recipe"
         )
     return module, {"zeros": f"{zeros / total:.2%} of {total:,} weights of its layers"}
 
@@ -158,7 +158,7 @@ def torch_quantization() -> Any:
         ) from error
     if _engine() == "none":
         raise UnavailableError(
-            "this build of PyTorch has no kernels for quantized layers on this processor: take onnx-int8"
+            "this build of PyTorch has no kernels for quantized layers on this processor; hint: use onnx-int8"
         )
     return found
 
@@ -185,8 +185,8 @@ def quantize_dynamic(module: Any) -> tuple[Any, Details]:
     quantized = holder[0]
     count = _quantized_count(quantized)
     if not count:
-        hint = "take int8-static" if "Conv" in kinds else "leave the recipe out"
-        raise BenchmarkError(f"no Linear, LSTM or GRU layer is in it (it has {kinds}): {hint}")
+        hint = "use int8-static" if "Conv" in kinds else "omit the recipe"
+        raise BenchmarkError(f"no Linear, LSTM or GRU layer is in it (it has {kinds}); hint: {hint}")
     return quantized, {"quantized_layers": f"{count} of {total}", **without_fast_path(quantized)}
 
 
@@ -217,7 +217,7 @@ def quantize_static(module: Any, batches: Batches) -> tuple[Any, Details]:
             return quantized, {"quantized_layers": f"{count} of {total}", "quantized_by": how, **details}
         failures.append(f"{how}: no layer became one of 8 bits")
     raise BenchmarkError(
-        f"no way to quantize it works (it has {_kinds(module)}; {failures[-1]}): take int8-dynamic"
+        f"no way to quantize it works (it has {_kinds(module)}; {failures[-1]}); hint: use int8-dynamic"
     )
 
 

@@ -80,7 +80,8 @@ class TensorRtSystem(FrameworkSystem):
         plan = builder.build_serialized_network(network, config)
         if plan is None:
             raise BenchmarkError(
-                f"{self.source.text}: TensorRT cannot build an engine in {self.dtype}: take another --dtype"
+                f"{self.source.text}: TensorRT cannot build an engine in {self.dtype}; "
+                "hint: use another --dtype"
             )
         return self._deserialized(plan)
 

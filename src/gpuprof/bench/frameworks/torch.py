@@ -47,7 +47,7 @@ class TorchSystem(FrameworkSystem):
         except Exception as error:
             raise BenchmarkError(
                 f"{self.source.name} cannot be placed on {self.device_type} in {self.dtype} "
-                f"({reason_of(error)}): take another --device or --dtype"
+                f"({reason_of(error)}); hint: use another --device or --dtype"
             ) from error
         self._note_settings()
 
@@ -67,8 +67,7 @@ class TorchSystem(FrameworkSystem):
         if choice.recipe.quantizes_module and self.device_type != "cpu":
             raise UnavailableError(
                 f"--recipe {name}: PyTorch has quantized layers for CPUs alone, and --device "
-                f"{self.spec.device} takes {self.device_type}: take --device cpu, for what it is compared "
-                "with too"
+                f"{self.spec.device} takes {self.device_type}; hint: use --device cpu for all variants"
             )
         self.counted = module
         changed = change_module(module, choice, self.source.name, lambda: self.calibration(choice))
@@ -96,7 +95,7 @@ class TorchSystem(FrameworkSystem):
         found = self._read(lambda path: self.torch.load(path, map_location="cpu", weights_only=False))
         if isinstance(found, dict):
             raise BenchmarkError(
-                f"{self.source.text} holds weights and no model: name a factory, as in file.py:build"
+                f"{self.source.text} holds weights and no model; hint: specify a factory, as in file.py:build"
             )
         return found
 
@@ -289,7 +288,7 @@ class TorchExportSystem(TorchSystem):
         # A program keeps the mode and the type that it was exported with, and makes its constants there.
         own = _dtype_of(module) or "float32"
         if self.spec.dtype not in (None, own):
-            raise BenchmarkError(f"the program is of {own}: leave --dtype out")
+            raise BenchmarkError(f"the program is of {own}; hint: omit --dtype")
         return module.to(self.device_type)
 
     def _inputs(self) -> InputSpec:

@@ -74,7 +74,7 @@ def _compared(row: GateRow) -> str:
 def _change_lines(gate: Gate) -> Iterator[str]:
     changed = [row for row in gate.rows if row.changes]
     if gate.is_history and not changed:
-        yield "no change of level in the history"
+        yield "no change point in the history"
     if changed:
         yield f"changes of level (a history without any shows one in {LEVEL:.0%} of cases):"
     for row in changed:

@@ -60,7 +60,7 @@ def _checked_batch(batch: Array, inputs: InputSpec, where: str) -> Array:
     if batch.shape[1:] != inputs.shape:
         raise BenchmarkError(
             f"{where}: a sample has the shape {shape_text(batch.shape[1:])} and the model takes "
-            f"{shape_text(inputs.shape)}: name it with --input-shape"
+            f"{shape_text(inputs.shape)}; hint: specify it with --input-shape"
         )
     return np.ascontiguousarray(batch, dtype=np.int64 if inputs.is_whole else np.float32)
 
@@ -207,7 +207,7 @@ def open_dataset(
     labels of another number than the samples, and where labels are needed and missing.
     """
     if samples is not None and samples < 1:
-        raise BenchmarkError(f"{samples} samples of --dataset {text}: take at least one")
+        raise BenchmarkError(f"{samples} samples of --dataset {text}; hint: use at least one")
     path = Path(text)
     found: Dataset
     if text == "synthetic":
@@ -252,13 +252,13 @@ def _read_npz(path: Path) -> tuple[Array, Array | None]:
             samples: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
             labels: Array | None = arrays["labels"] if "labels" in arrays.files else None
     except FileNotFoundError as error:
-        raise BenchmarkError(f"{path}: there is no such file: correct the path") from error
+        raise BenchmarkError(f"{path}: no such file; hint: correct the path") from error
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise BenchmarkError(
-            f"{path}: cannot be read without unpickling ({error}): write it with numpy.savez"
+            f"{path}: cannot be read without unpickling ({error}); hint: write it with numpy.savez"
         ) from error
     if samples.ndim == 0 or not len(samples):
-        raise BenchmarkError(f"{path}: it holds no samples: write an array of at least one")
+        raise BenchmarkError(f"{path}: it holds no samples; hint: write an array of at least one")
     return samples, labels
 
 
@@ -270,13 +270,15 @@ def _load_image(file: Path, shape: tuple[int, ...]) -> Array:
         raise UnavailableError(_NO_PILLOW) from error
     is_first = len(shape) == 3 and shape[0] == 3
     if not is_first and (len(shape) != 3 or shape[2] != 3):
-        raise BenchmarkError(f"images cannot be inputs of shape {shape_text(shape)}: take --data synthetic")
+        raise BenchmarkError(
+            f"images cannot be inputs of shape {shape_text(shape)}; hint: use --data synthetic"
+        )
     height, width = shape[1:] if is_first else shape[:2]
     try:
         with Image.open(file) as image:
             pixels = np.asarray(image.convert("RGB").resize((width, height)), dtype=np.float32)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise BenchmarkError(f"{file}: no image that can be read ({error}): remove it") from error
+        raise BenchmarkError(f"{file}: not a readable image ({error}); hint: remove it") from error
     scaled = (pixels / 255 - np.array(IMAGE_MEAN, np.float32)) / np.array(IMAGE_DEVIATION, np.float32)
     return np.ascontiguousarray(scaled.transpose(2, 0, 1) if is_first else scaled)
 
@@ -318,11 +320,11 @@ def check_source(data: str, option: str) -> None:
         return
     if path.suffix == ".npz" and not path.is_dir():
         if not path.is_file():
-            raise BenchmarkError(f"{option} {data}: there is no such file: correct the path")
+            raise BenchmarkError(f"{option} {data}: no such file; hint: correct the path")
         import zipfile
 
         if not zipfile.is_zipfile(path):
-            raise BenchmarkError(f"{option} {data}: no .npz file: write it with numpy.savez")
+            raise BenchmarkError(f"{option} {data}: not a .npz file; hint: write it with numpy.savez")
         return
     make_source(data)
     if importlib.util.find_spec("PIL") is None:

@@ -20,14 +20,16 @@ def find_named(name: str) -> Any:
     """Return the object that `module:name` or `file.py:name` names. Raises BenchmarkError."""
     source, _, attribute = name.rpartition(":")
     if not source or not attribute:
-        raise BenchmarkError(f"{name!r} names nothing: write package.module:function or file.py:function")
+        raise BenchmarkError(
+            f"{name!r} names nothing; hint: write package.module:function or file.py:function"
+        )
     try:
         found = module_of_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
     except (ImportError, OSError) as error:
         raise BenchmarkError(f"cannot import {source} for {name!r}: {error}; check the name") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise BenchmarkError(f"{source} has no {attribute!r}: check the name")
+            raise BenchmarkError(f"{source} has no {attribute!r}; hint: check the name")
         found = getattr(found, part)
     return found
 

@@ -167,7 +167,7 @@ def parse_recipe(text: str) -> RecipeChoice:
 
         near = difflib.get_close_matches(name, RECIPES, 2)
         guess = f": did you mean {' or '.join(near)}?" if near else ""
-        raise BenchmarkError(f"no recipe {name!r}{guess}; there are {', '.join(RECIPES)}")
+        raise BenchmarkError(f"unknown recipe {name!r}{guess}; hint: use one of {', '.join(RECIPES)}")
     choice = RecipeChoice(RECIPES[name])
     left = list(choice.recipe.options)
     while words:
@@ -194,7 +194,7 @@ def _option(text: str, word: str, left: list[Option], recipe: Recipe) -> Option:
         "data": "a folder of images or .npz file to calibrate with",
     }
     takes = ", then ".join(known[each] for each in recipe.options)
-    raise BenchmarkError(f"--recipe {text}: {word!r} is no option: {recipe.name} takes {takes or 'none'}")
+    raise BenchmarkError(f"--recipe {text}: {word!r} is not an option: {recipe.name} takes {takes or 'none'}")
 
 
 def _is_number(word: str) -> bool:

@@ -52,16 +52,14 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
         return _factory(Path(file), attribute, text)
     path = Path(text)
     if path.suffix == ".py":
-        raise BenchmarkError(f"{text} is a file of Python: name the factory in it, as in {text}:build")
+        raise BenchmarkError(f"{text} is a Python file; hint: specify the factory in it, as in {text}:build")
     if path.suffix not in _KIND_OF_SUFFIX:
         if path.is_file():
             endings = " ".join(sorted(_KIND_OF_SUFFIX))
-            raise BenchmarkError(
-                f"{text}: no kind of file that can be read: take {endings} or file.py:factory"
-            )
+            raise BenchmarkError(f"{text}: unsupported file type; hint: use {endings} or file.py:factory")
         return ModelSource("name", text, text)
     if not path.is_file():
-        raise BenchmarkError(f"{text}: there is no such file")
+        raise BenchmarkError(f"{text}: no such file")
     kind = _KIND_OF_SUFFIX[path.suffix]
     if kind == "torchscript" and not _is_torchscript(path):
         kind = "pickle"
@@ -76,9 +74,9 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
 
 def _factory(path: Path, attribute: str, text: str) -> ModelSource:
     if not path.is_file():
-        raise BenchmarkError(f"{path}: there is no such file")
+        raise BenchmarkError(f"{path}: no such file")
     if not attribute.isidentifier():
-        raise BenchmarkError(f"{text}: name a function after the colon, as in {path}:build")
+        raise BenchmarkError(f"{text} has no function name; hint: add it after the colon, as in {path}:build")
     return ModelSource("factory", text, f"{path.stem}:{attribute}", path, attribute)
 
 
@@ -117,7 +115,7 @@ def call_factory(source: ModelSource, seed: int = 0) -> Any:
 
 
 def _raised(what: str, error: Exception) -> BenchmarkError:
-    return BenchmarkError(f"{what} raised {reason_of(error)} at {place_of(error)}: correct it first")
+    return BenchmarkError(f"{what} raised {reason_of(error)} at {place_of(error)}; hint: correct it first")
 
 
 def no_function(source: ModelSource, names: Sequence[str]) -> BenchmarkError:
@@ -296,7 +294,7 @@ def _libraries(text: str) -> tuple[str, list[_Library]]:
     if not separator:
         return text, [each for each in TORCH_LIBRARIES.values() if each.is_here]
     if library not in TORCH_LIBRARIES:
-        raise BenchmarkError(f"{text}: no library {library!r}: take one of {', '.join(TORCH_LIBRARIES)}")
+        raise BenchmarkError(f"{text}: no library {library!r}; hint: use one of {', '.join(TORCH_LIBRARIES)}")
     if not TORCH_LIBRARIES[library].is_here:
         raise UnavailableError(f"{text}: {library} is not installed: pip install {library}")
     return name, [TORCH_LIBRARIES[library]]
@@ -318,7 +316,7 @@ def _found(text: str) -> tuple[_Library, str]:
             return each, name
         known += names
     if ":" in text and broken:
-        raise UnavailableError(f"{text}: {broken[0]}: install the version that fits your PyTorch")
+        raise UnavailableError(f"{text}: {broken[0]}; hint: install the version that fits your PyTorch")
     raise _unknown_name(text, known, broken)
 
 
@@ -331,6 +329,6 @@ def build_flax(name: str) -> NamedModel:
 
 def _unknown_name(text: str, known: Sequence[str], broken: Sequence[str] = ()) -> BenchmarkError:
     """Return the error for a name that no library has, with those that are near."""
-    near = _near(text, known) or f": known are {', '.join(sorted(known)[:8])}"
+    near = _near(text, known) or f"; hint: use {', '.join(sorted(known)[:8])}"
     why = "".join(f"; {line}" for line in broken)
-    return BenchmarkError(f"unknown model {text!r}{near}; or name file.py:factory or .onnx{why}")
+    return BenchmarkError(f"unknown model {text!r}{near}, or file.py:factory, or a .onnx file{why}")

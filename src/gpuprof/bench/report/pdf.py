@@ -90,7 +90,9 @@ def _run(browser: str, page: Path, printed: Path, folder: Path, limit_s: float) 
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         except OSError as error:
-            raise BenchmarkError(f"{browser} cannot be started ({error.strerror}): set {VARIABLE}") from error
+            raise BenchmarkError(
+                f"{browser} cannot be started ({error.strerror}); hint: set {VARIABLE}"
+            ) from error
         try:
             process.wait(limit_s)
         except subprocess.TimeoutExpired:

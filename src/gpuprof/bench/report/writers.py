@@ -35,7 +35,7 @@ def check_formats(formats: Sequence[str]) -> None:
 def _known(formats: Sequence[str]) -> list[str]:
     wrong = [each for each in formats if each not in FORMATS]
     if wrong:
-        raise BenchmarkError(f"{wrong[0]!r} is not a format of a report: take {', '.join(FORMATS)}")
+        raise BenchmarkError(f"{wrong[0]!r} is not a report format; hint: use {', '.join(FORMATS)}")
     return list(dict.fromkeys(formats))
 
 
@@ -51,7 +51,7 @@ def write_report(document: ComparisonDocument, formats: Sequence[str], folder: P
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BenchmarkError(
-            f"{folder}: cannot be written ({error.strerror}): name a folder that can"
+            f"{folder}: cannot be written ({error.strerror}); hint: use another folder"
         ) from error
     paths, failures = [], []
     for each in wanted:

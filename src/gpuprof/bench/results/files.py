@@ -142,7 +142,7 @@ class ResultFiles:
                         return stem
         except OSError as error:
             raise BenchmarkError(
-                f"--output-dir {folder}: cannot be written ({error.strerror}): name a folder that can"
+                f"--output-dir {folder}: cannot be written ({error.strerror}); hint: use another folder"
             ) from error
         raise AssertionError("unreachable")
 
@@ -245,7 +245,9 @@ def read_results(path: str | os.PathLike[str]) -> pandas.DataFrame:
     found = sorted(place.glob("benchmark_results_*.csv")) if place.is_dir() else []
     files = [path for path in found if path.stat().st_size] if place.is_dir() else [place]
     if not files:
-        raise BenchmarkError(f"{place} holds no benchmark_results_*.csv with results: name another folder")
+        raise BenchmarkError(
+            f"{place} holds no benchmark_results_*.csv with results; hint: specify another folder"
+        )
     frames = [_read_one(pandas, file) for file in files]
     return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
 

@@ -191,7 +191,9 @@ class Result:
     def from_dict(cls, data: Mapping[str, Any]) -> Result:
         """Return what `to_dict()` described; figures are worked out again. Raises BenchmarkError."""
         if data.get("format") != FORMAT:
-            raise BenchmarkError(f"this is no result of format {FORMAT}: measure again with this version")
+            raise BenchmarkError(
+                f"this is not a result of format {FORMAT}; hint: measure again with this version"
+            )
         more = data.get("more_warnings", data.get("more_flags", ()))
         found = from_plain({**_with_typed_failures(data), "more_warnings": ()}, cls, "a result")
         return replace(found, more_warnings=tuple(map(Diagnostic.from_dict, more)))

@@ -119,15 +119,17 @@ def _document(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BenchmarkError(f"{path} cannot be read ({error.strerror}): name a result file") from error
+        raise BenchmarkError(
+            f"{path} cannot be read ({error.strerror}); hint: specify a result file"
+        ) from error
     except ValueError as error:
         raise BenchmarkError(
-            f"{path} is no result file: it holds no JSON; name the .json of gpuprof bench"
+            f"{path} is not a result file: invalid JSON; hint: specify the .json of gpuprof bench"
         ) from error
     except RecursionError as error:
-        raise BenchmarkError(f"{path} is no result file: it is nested too deep") from error
+        raise BenchmarkError(f"{path} is not a result file: it is nested too deep") from error
     if not isinstance(document, dict) or not isinstance(document.get("results"), list):
-        raise BenchmarkError(f"{path} is no result file: name the .json of gpuprof bench")
+        raise BenchmarkError(f"{path} is not a result file; hint: specify the .json of gpuprof bench")
     if document.get("format") != FORMAT_VERSION:
         raise BenchmarkError(
             f"{path} has format {document.get('format')!r}, and this version reads {FORMAT_VERSION}: "
@@ -195,7 +197,9 @@ def _paths(places: Sequence[str]) -> list[Path]:
         else:
             files = [Path(each) for each in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207 - absolute ones too
         if not files:
-            raise BenchmarkError(f"--history {place}: no result file there: name a folder or 'FOLDER/*.json'")
+            raise BenchmarkError(
+                f"--history {place}: no result file there; hint: specify a folder or 'FOLDER/*.json'"
+            )
         found |= {file.resolve(): file for file in files}
     return list(found.values())
 
@@ -209,7 +213,9 @@ def _read_all(paths: Iterable[Path], option: str) -> list[ResultFile]:
         except BenchmarkError as error:
             failures.append(str(error))
     if failures:
-        raise BenchmarkError(f"{option}: {_some(failures)}; repair or move these away")
+        raise BenchmarkError(
+            f"{option}: {_some(failures)}; hint: repair these files, or move them to another folder"
+        )
     return found
 
 
@@ -255,7 +261,7 @@ def _machines(files: Sequence[ResultFile], new: ResultFile, any_machine: bool) -
     if any_machine:
         return [warning("other_machine_files", files=what, different=told)]
     raise BenchmarkError(
-        f"{what} or with other threads than {new.path} ({told}): leave these out of --history, or add "
+        f"{what} or with other threads than {new.path} ({told}); hint: remove these from --history, or add "
         "--any-machine"
     )
 
@@ -270,7 +276,7 @@ def _check_ways(files: Sequence[ResultFile], new: ResultFile) -> None:
         others = [each for each in files if is_other(each)]
         if others:
             raise BenchmarkError(
-                f"{_measured(others)} with {what} than {new.path}: leave these out, or measure in the "
+                f"{_measured(others)} with {what} than {new.path}; hint: omit these, or measure in the "
                 "same way"
             )
 

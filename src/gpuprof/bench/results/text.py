@@ -55,7 +55,7 @@ def _figures(batch: BatchResult) -> dict[str, str]:
     return {
         "batch": str(batch.batch_size),
         "p50": time_text(result.quantile(0.5)),
-        "its interval": _interval(result.estimate(0.5)),
+        "p50 95% CI": _interval(result.estimate(0.5)),
         "p90": time_text(result.quantile(0.9)),
         "p95": time_text(result.quantile(0.95)),
         "p99": time_text(result.quantile(0.99)),
@@ -103,8 +103,8 @@ def _startup_notes(startups: Sequence[Startup]) -> list[str]:
     if not startups:
         return []
     middle = sorted(startups, key=lambda each: each.total_s)[len(startups) // 2]
-    of = "the middle one of " + str(len(startups)) if len(startups) > 1 else "one"
-    return [f"start to first inference, caches as found, {of}: {startup_text(middle)}"]
+    of = f" (median of {len(startups)})" if len(startups) > 1 else ""
+    return [f"start to first inference{of}: {startup_text(middle)}"]
 
 
 def startup_text(startup: Startup) -> str:

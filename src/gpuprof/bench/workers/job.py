@@ -73,7 +73,9 @@ def encode_job(job: Job) -> bytes:
     try:
         return encode(_Envelope(f"{kind.__module__}:{kind.__qualname__}", to_plain(job))) + b"\n"
     except TypeError as error:
-        raise BenchmarkError(f"a job cannot go to a worker process ({error}): give plain data") from error
+        raise BenchmarkError(
+            f"a job cannot be sent to a worker process ({error}); hint: use plain data"
+        ) from error
 
 
 def decode_job(line: bytes) -> Job:

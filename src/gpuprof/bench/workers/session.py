@@ -218,7 +218,7 @@ class Session:
                 self._batch_size = 0  # which is no evidence against it
                 raise BenchmarkError(
                     f"{self.result.spec.model}: this process run had {what} {now}, and those before "
-                    f"{before}: name the {what}, or measure all of it again"
+                    f"{before}; hint: specify the {what}, or measure all of it again"
                 )
 
     def _file(self, number: int, batch_size: int, measurement: Measurement, extra: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ async function start() {
   if (tree.whole > 0) return show(createApp(tree), timeline);
   showSentence(
     tree.recorded === 0
-      ? "This run holds no calls, so there is nothing to draw. Record some work and open it again."
+      ? "This run contains no calls. Record a program that calls layers, operators or spans."
       : "The calls of this run took no measurable time, so there is no width to draw.",
   );
   return exposed({ nodes: () => tree.count });

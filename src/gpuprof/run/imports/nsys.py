@@ -121,7 +121,8 @@ class _NsysReader:
         known = {NVTX, RUNTIME, *_RECORD_TABLES}
         if not database.tables & known and "TARGET_INFO_SESSION_START_TIME" not in database.tables:
             raise RunError(
-                f"{path} is an SQLite file of another tool: name what `nsys export --type sqlite` writes"
+                f"{path} is an SQLite file of another tool; "
+                "hint: use the output of `nsys export --type sqlite`"
             )
         self._database = database
         self._run = run

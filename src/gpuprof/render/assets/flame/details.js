@@ -74,7 +74,7 @@ export function showCellTooltip(app, cell, x, y) {
 export function showDetails(app) {
   const line = byId("details");
   if (app.selected < 0) {
-    line.replaceChildren(newElement("span", "Click a cell to zoom, arrow keys to walk, ? for help."));
+    line.replaceChildren(newElement("span", "Click a cell to zoom, use arrow keys to move, press ? for help."));
     return;
   }
   const facts = nodeFacts(app, app.selected).map(([term, value]) => `${term.toLowerCase()} ${value}`);

@@ -70,7 +70,7 @@ function membersOf(group) {
 
 function captionText(app, all, matching) {
   const sides = app.tree.diff ? ", before and now" : "";
-  const meaning = `Self ${app.tree.time} of each name, all its calls together${sides}.`;
+  const meaning = `Self ${app.tree.time} of each name, summed over its calls${sides}.`;
   const largest = matching > TABLE_ROWS ? ` Shown are the ${formatCount(TABLE_ROWS)} largest.` : "";
   const { marks, text } = app.found;
   if (!marks) return (largest ? `${formatCount(matching)} names. ` : "") + meaning + largest;

@@ -40,7 +40,7 @@ function drawGrid(scales) {
       { class: "axis", x: middle, y: plot.bottom + 38, "text-anchor": "middle" },
       isNarrow(plot)
         ? "FLOP a byte of the memory level"
-        : "Arithmetic intensity, FLOP a byte of the memory level that serves it",
+        : "Arithmetic intensity, FLOPs per byte from its memory level",
     ),
   );
   return parts;
@@ -191,7 +191,7 @@ export function drawPlot(app) {
     ...drawPoints(app),
   );
   const below = byId("unnamed");
-  below.textContent = `Without a name in the plot: ${unnamed.join(", ")}`;
+  below.textContent = `Ceilings without a label in the plot: ${unnamed.join(", ")}`;
   below.hidden = unnamed.length === 0;
   highlight(app);
 }

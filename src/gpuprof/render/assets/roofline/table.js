@@ -41,7 +41,7 @@ export function showDetails(app) {
   if (row === null) {
     details.replaceChildren(
       newElement("b", "Nothing selected"),
-      newElement("span", "Point at a circle; click one, or a row. Arrow keys go from the longest to the shortest."),
+      newElement("span", "Click a circle or a row for details. Arrow keys select the next row."),
     );
     return;
   }
