@@ -271,7 +271,7 @@ def test_one_fault_is_no_faults() -> None:
     use = utilization_of(row, machine(), 1400)
     found = Label(Bound.PAGE_FAULTS, Resource.PAGE_FAULTS, 0.7, None, None, 1.2)
     line = line_of(found, use, 1400, 0, 1)
-    assert line == "1 fault x 1.00 us of 1.40 us"
+    assert line == "1 page fault x 1.00 us of 1.40 us"
 
 
 def test_what_is_done_with_whole_numbers_are_no_flops() -> None:
