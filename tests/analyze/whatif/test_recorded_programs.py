@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import gpuprof
-from gpuprof.analyze.whatif.program import ReplayRules, read_program
+from gpuprof.analyze.whatif.program import RecordedProcess, ReplayRules
 from gpuprof.errors import RunError
 
 
@@ -45,7 +45,7 @@ def train() -> None:
 
 def test_a_recorded_training_is_replayed_to_the_nanosecond(tmp_path: Path) -> None:
     run = recorded(tmp_path, train, python=True)
-    program = read_program(run._folder, run.meta["process_id"], [], is_imported=False, workers=None)
+    program = RecordedProcess.read(run._folder, run.meta["process_id"]).changed([])
     assert program.execute(ReplayRules(is_changed=False), of_all=False) == run.meta["duration_ns"]
 
 

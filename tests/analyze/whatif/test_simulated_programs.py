@@ -13,7 +13,7 @@ from simulated_program import Host
 
 import gpuprof
 from gpuprof.analyze.whatif.prediction import predict
-from gpuprof.analyze.whatif.program import ReplayRules, read_program
+from gpuprof.analyze.whatif.program import RecordedProcess, ReplayRules
 
 World = Callable[[Host, float, float], None]
 
@@ -81,7 +81,7 @@ def test_a_replay_without_changes_takes_the_recorded_time(
 ) -> None:
     host = executed(world, jitter=jitter)
     run = gpuprof.open(host.write(tmp_path / "r.gpuprof"))
-    program = read_program(run._folder, 7, [], is_imported=False, workers=None)
+    program = RecordedProcess.read(run._folder, 7).changed([])
     assert program.execute(ReplayRules(is_changed=False), of_all=False) == host.now_ns
     without = program.execute(ReplayRules(is_changed=False, keeps_delays=False), of_all=False)
     assert without == pytest.approx(host.now_ns, rel=0.03 if jitter else 1e-9)

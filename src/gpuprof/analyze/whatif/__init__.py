@@ -5,5 +5,7 @@ Modification, Selection (selection)   what is removed or faster: intervals on th
           |
 HostLanes (host), GpuItems (gpu), Fetches (loader)   a run as items on threads and streams, with their waits
           |
-predict -> WhatIf (prediction)  the native replay, and what follows from it
+RecordedProcess, ReplayProgram (program)   a process as it was recorded, and with changes
+          |
+predict, replay_changes -> WhatIf (prediction)  the native replay, and what follows from it
 """

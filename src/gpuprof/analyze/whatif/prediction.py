@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.whatif.program import ReplayRules, read_program
+from gpuprof.analyze.whatif.program import RecordedProcess, ReplayRules
 from gpuprof.analyze.whatif.selection import Modification, Selection, select
 from gpuprof.errors import RunError
 from gpuprof.text.sanitize import escape_text
@@ -95,20 +95,26 @@ def predict(
         *(Modification("speed_up", pattern, factor) for pattern, factor in (speed_up or {}).items()),
     ]
     _check(changes, workers)
-    is_imported = bool(folder.meta.get("imported"))
-    process_id = _process(folder)
-    selections = [select(folder, process_id, change) for change in changes]
-    program = read_program(folder, process_id, selections, is_imported=is_imported, workers=workers)
+    process = RecordedProcess.read(folder, main_process(folder))
+    selections = [select(folder, process.process_id, change) for change in changes]
+    return replay_changes(process, selections, workers)
+
+
+def replay_changes(
+    process: RecordedProcess, selections: Sequence[Selection], workers: int | None = None
+) -> WhatIf:
+    """Replay a process with changes of what is selected."""
+    program = process.changed(selections, workers)
 
     def wall(variant: ReplayRules) -> int:
-        return program.execute(variant, of_all=is_imported)
+        return program.execute(variant, of_all=process.is_imported)
 
     recorded = wall(ReplayRules(is_changed=False))
     unexplained = wall(ReplayRules(is_changed=False, keeps_delays=False))
     missing_ns = abs(recorded - unexplained) + program.gpu.unexplained_wait_ns
     explained = max(0.0, 1.0 - missing_ns / recorded) if recorded else 0.0
     factors = {"replayed": _REPLAYED, "explained": explained}
-    if not folder.meta.get("complete"):
+    if not process.folder.meta.get("complete"):
         factors["incomplete"] = _INCOMPLETE
     gains = None
     if explained >= LEAST_EXPLAINED:
@@ -145,7 +151,7 @@ def _check(changes: Sequence[Modification], workers: int | None) -> None:
         raise RunError(f"{workers} workers cannot fetch", hint="name 1 or more")
 
 
-def _process(folder: RunFolder) -> int:
+def main_process(folder: RunFolder) -> int:
     """Return the process that started the recording; of an imported run the one with the most calls."""
     if not folder.meta.get("imported"):
         return int(folder.meta["process_id"])

@@ -10,7 +10,14 @@ import numpy as np
 
 from gpuprof import _native
 from gpuprof.analyze.whatif.gpu import GpuItems, HostWait, gpu_items
-from gpuprof.analyze.whatif.host import Handover, HostLanes, handovers, host_lanes, thread_times
+from gpuprof.analyze.whatif.host import (
+    Handover,
+    HostLanes,
+    ThreadTime,
+    handovers,
+    host_lanes,
+    thread_times,
+)
 from gpuprof.analyze.whatif.intervals import Intervals
 from gpuprof.analyze.whatif.loader import Fetches
 from gpuprof.analyze.whatif.waits import ItemWaits, WaitsFor
@@ -175,46 +182,62 @@ class ReplayProgram:
                 waits.add(last, len(self.host) + item, WaitsFor.END_AFTER_END, lag_ns)
 
 
-def read_program(
-    folder: RunFolder,
-    process_id: int,
-    selections: Sequence[Selection],
-    *,
-    is_imported: bool,
-    workers: int | None,
-) -> ReplayProgram:
-    """Read one process of a run. Raises RunError for a data loader that cannot be replayed."""
-    end_ns = None if is_imported else int(folder.meta["duration_ns"])
-    threads = thread_times(folder, process_id, end_ns)
-    main = threads[0].thread_id if threads else process_id
-    gpu = gpu_items(folder, process_id)
-    known = {thread.thread_id for thread in threads}
-    host_waits = [
-        each if each.thread_id in known else HostWait(main, each.begin_ns, each.end_ns, each.items)
-        for each in gpu.host_waits
-    ]
-    given = handovers(folder, process_id, main)
-    fetches = None if workers is None else Fetches.read(folder, process_id, main, workers)
-    cuts = _cuts(given, main, fetches)
-    host = host_lanes(threads, selections, host_waits, cuts)
-    if fetches is not None:
-        fetches.connect(host)
-    return ReplayProgram(
-        host=host,
-        gpu=gpu,
-        gpu_remaining=_gpu_remaining(gpu, selections),
-        fetches=fetches,
-        known_waits=[
-            (*_segments(host, each.thread_id, each.begin_ns, each.end_ns), each) for each in host_waits
-        ],
-        handed_over=[
-            (
-                *_segments(host, each.waiting_thread, each.begin_ns, each.end_ns),
-                *_segments(host, each.working_thread, each.begin_ns, each.end_ns),
-            )
-            for each in given
-        ],
-    )
+@dataclass(slots=True)
+class RecordedProcess:
+    """One process of a run as it was recorded: its threads, its GPU work, and the waits of threads."""
+
+    folder: RunFolder
+    process_id: int
+    is_imported: bool
+    threads: list[ThreadTime]
+    gpu: GpuItems
+    host_waits: list[HostWait]
+    handed_over: list[Handover]
+
+    @property
+    def main_thread(self) -> int:
+        """The thread whose end is that of the program."""
+        return self.threads[0].thread_id if self.threads else self.process_id
+
+    @classmethod
+    def read(cls, folder: RunFolder, process_id: int) -> RecordedProcess:
+        """Read one process of a run."""
+        is_imported = bool(folder.meta.get("imported"))
+        threads = thread_times(folder, process_id, None if is_imported else int(folder.meta["duration_ns"]))
+        main = threads[0].thread_id if threads else process_id
+        gpu = gpu_items(folder, process_id)
+        known = {thread.thread_id for thread in threads}
+        host_waits = [
+            each if each.thread_id in known else HostWait(main, each.begin_ns, each.end_ns, each.items)
+            for each in gpu.host_waits
+        ]
+        given = handovers(folder, process_id, main)
+        return cls(folder, process_id, is_imported, threads, gpu, host_waits, given)
+
+    def changed(self, selections: Sequence[Selection], workers: int | None = None) -> ReplayProgram:
+        """Return the program with changes. Raises RunError for a data loader that cannot be replayed."""
+        main = self.main_thread
+        fetches = None if workers is None else Fetches.read(self.folder, self.process_id, main, workers)
+        host = host_lanes(self.threads, selections, self.host_waits, _cuts(self.handed_over, main, fetches))
+        if fetches is not None:
+            fetches.connect(host)
+        return ReplayProgram(
+            host=host,
+            gpu=self.gpu,
+            gpu_remaining=_gpu_remaining(self.gpu, selections),
+            fetches=fetches,
+            known_waits=[
+                (*_segments(host, each.thread_id, each.begin_ns, each.end_ns), each)
+                for each in self.host_waits
+            ],
+            handed_over=[
+                (
+                    *_segments(host, each.waiting_thread, each.begin_ns, each.end_ns),
+                    *_segments(host, each.working_thread, each.begin_ns, each.end_ns),
+                )
+                for each in self.handed_over
+            ],
+        )
 
 
 def _cuts(given: Sequence[Handover], main: int, fetches: Fetches | None) -> dict[int, list[int]]:

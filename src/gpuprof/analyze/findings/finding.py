@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Causes of lost time as typed facts: what a rule found, where, what it costs, what its repair gains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Rule(str, Enum):
+    """What is looked for, the most specific cause first: of two with the same time, the first has it."""
+
+    LOADER = "loader"
+    COLLECTIONS = "collections"
+    LOGGING = "logging"
+    GPU_SYNCHRONIZATION = "gpu_synchronization"
+    PAGEABLE_COPIES = "pageable_copies"
+    OPTIMIZER = "optimizer"
+    WAITING = "waiting"
+    LAUNCHES = "launches"
+    THREADS = "threads"
+    UNUSED_IMPORT = "unused_import"
+    STARTUP = "startup"
+
+
+class Verdict(str, Enum):
+    """What a rule says about a run."""
+
+    FOUND = "found"
+    NOT_FOUND = "not_found"
+    CANNOT_TELL = "cannot_tell"
+    NOT_SIGNIFICANT = "not_significant"
+
+
+class Missing(str, Enum):
+    """What a rule needs and the run lacks."""
+
+    STEPS = "steps"
+    OPERATORS = "operators"
+    STACKS = "stacks"
+    COLLECTIONS = "collections"
+    SETTINGS = "settings"
+    THREADS = "threads"
+    KERNELS = "kernels"
+
+
+class GainKind(str, Enum):
+    """How a gain was found. A bound is an upper end only."""
+
+    REPLAYED = "replayed"
+    RERUN = "rerun"
+    BOUND = "bound"
+
+
+# Confidence in each kind of gain, for a complete recording of steady steps.
+CONFIDENCE_OF_KIND = {GainKind.REPLAYED: 0.9, GainKind.RERUN: 1.0, GainKind.BOUND: 0.6}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """Wall time from `low_ns` to `high_ns`."""
+
+    low_ns: float
+    high_ns: float
+
+    def scaled(self, factor: float) -> TimeRange:
+        """Return a multiple."""
+        return TimeRange(self.low_ns * factor, self.high_ns * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Wall time that the repair saves, of the run and of a step; `step` is None if no step has the cause."""
+
+    kind: GainKind
+    run: TimeRange
+    step: TimeRange | None
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFigure:
+    """A number that supports a finding, and the query of the run's tables that returns it.
+
+    `unit` is `ns`, `count` or `ratio`.
+    """
+
+    code: str
+    value: float
+    unit: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a cause is: nodes of the call tree, up to three spans that are typical, a line of source.
+
+    `source` is a file and a line, `line` the text of a sampled frame with it.
+    """
+
+    nodes: tuple[int, ...] = ()
+    spans: tuple[int, ...] = ()
+    function: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A cause of lost time.
+
+    `values` fill the sentence and the repair of `rule` (`gpuprof.analyze.findings.messages`). `cost_run_ns`
+    and `cost_step_ns` are wall time with the cause in it. `factors` multiply to the confidence. `symptoms`
+    are rules whose time this cause explains. Gains of several findings do not add up.
+    """
+
+    rule: Rule
+    values: Mapping[str, Any]
+    places: Places
+    cost_run_ns: float
+    cost_step_ns: float | None
+    gain: Gain
+    factors: Mapping[str, float]
+    evidence: tuple[EvidenceFigure, ...]
+    symptoms: tuple[Rule, ...] = ()
+
+    @property
+    def confidence(self) -> float:
+        """A number from 0 to 1."""
+        return math.prod(self.factors.values())
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """What a rule says. `missing` says why it cannot tell; `below_ns` is the threshold that a gain missed."""
+
+    rule: Rule
+    verdict: Verdict
+    finding: Finding | None = None
+    missing: Missing | None = None
+    below_ns: float | None = field(default=None)
+
+
+def found(finding: Finding) -> RuleResult:
+    """Return the result of a rule that found its cause."""
+    return RuleResult(finding.rule, Verdict.FOUND, finding)
+
+
+def not_found(rule: Rule) -> RuleResult:
+    """Return the result of a rule that did not find its cause."""
+    return RuleResult(rule, Verdict.NOT_FOUND)
+
+
+def cannot_tell(rule: Rule, missing: Missing) -> RuleResult:
+    """Return the result of a rule that lacks something."""
+    return RuleResult(rule, Verdict.CANNOT_TELL, missing=missing)
