@@ -7,7 +7,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.whatif.intervals import Intervals
 
 
 class Rule(str, Enum):
@@ -84,11 +87,11 @@ class Gain:
 class EvidenceFigure:
     """A number that supports a finding, and the query of the run's tables that returns it.
 
-    `unit` is `ns`, `count` or `ratio`.
+    `unit` is `ns`, `count` or `ratio`. `value` is None if the tables lack it.
     """
 
     code: str
-    value: float
+    value: float | None
     unit: str
     sql: str
 
@@ -97,13 +100,30 @@ class EvidenceFigure:
 class Places:
     """Where a cause is: nodes of the call tree, up to three spans that are typical, a line of source.
 
-    `source` is a file and a line, `line` the text of a sampled frame with it.
+    `function` is a frame as in the table `stacks`, `line` the source line in it; None if unknown.
     """
 
     nodes: tuple[int, ...] = ()
     spans: tuple[int, ...] = ()
     function: str | None = None
     line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a rule found, before it is compared with the steps: the cause's time, and the gain of the run.
+
+    `explained` is the fraction of the wall time that the replay explains, 1 for a gain without a replay.
+    """
+
+    rule: Rule
+    values: Mapping[str, Any]
+    time: Intervals
+    kind: GainKind
+    gain: TimeRange
+    evidence: tuple[EvidenceFigure, ...]
+    places: Places = field(default_factory=Places)
+    explained: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,25 +153,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What a rule says. `missing` says why it cannot tell; `below_ns` is the threshold that a gain missed."""
+    """What a rule says about a run.
+
+    `missing` says why it cannot tell. `largest_ns` is the largest gain of a step (of the run without steps)
+    that is not significant, and `least_ns` what it would have to be.
+    """
 
     rule: Rule
     verdict: Verdict
-    finding: Finding | None = None
     missing: Missing | None = None
-    below_ns: float | None = field(default=None)
-
-
-def found(finding: Finding) -> RuleResult:
-    """Return the result of a rule that found its cause."""
-    return RuleResult(finding.rule, Verdict.FOUND, finding)
-
-
-def not_found(rule: Rule) -> RuleResult:
-    """Return the result of a rule that did not find its cause."""
-    return RuleResult(rule, Verdict.NOT_FOUND)
-
-
-def cannot_tell(rule: Rule, missing: Missing) -> RuleResult:
-    """Return the result of a rule that lacks something."""
-    return RuleResult(rule, Verdict.CANNOT_TELL, missing=missing)
+    largest_ns: float | None = None
+    least_ns: float | None = None

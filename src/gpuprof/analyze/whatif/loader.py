@@ -10,6 +10,7 @@ import numpy as np
 
 from gpuprof.analyze.whatif.waits import WaitsFor
 from gpuprof.errors import RunError
+from gpuprof.run.program_settings import settings_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -58,7 +59,7 @@ class Fetches:
     begin_ns: Ints
     end_ns: Ints
     cpu_share: float | None  # part of the fetches on a processor; None if unknown
-    cores: int
+    cores: float
     first_segment: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     last_segment: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     segments: Any = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -76,8 +77,7 @@ class Fetches:
             )
         samples = folder.columns(_SAMPLES_OF_FETCHES, **of_main)
         cpu, total = float(samples["cpu_ns"][0]), float(samples["total_ns"][0])
-        cores = int((folder.meta.get("machine") or {}).get("cores") or 1)
-        return cls(workers, begin, end, cpu / total if total else None, cores)
+        return cls(workers, begin, end, cpu / total if total else None, _processors(folder))
 
     @property
     def is_batch(self) -> npt.NDArray[np.bool_]:
@@ -127,3 +127,11 @@ class Fetches:
         computing = 1.0 if self.cpu_share is None else self.cpu_share
         wanted = self.workers * computing + 1  # the main process computes, too
         return 1.0 + computing * (max(1.0, wanted / self.cores) - 1.0)
+
+
+def _processors(folder: RunFolder) -> float:
+    """Return the processors that the program may use; without its settings, all."""
+    settings = settings_of(folder)
+    if settings is not None and settings.threads is not None:
+        return max(settings.threads.usable_processors, 1.0)
+    return float((folder.meta.get("machine") or {}).get("cores") or 1)

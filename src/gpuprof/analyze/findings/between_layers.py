@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about a step's time outside the model, optimizer and loader: logging, reading values, waiting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
+from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.findings.finding import EvidenceFigure
+    from gpuprof.analyze.findings.record import ProgramRecord, SampledStacks, StepTimes
+    from gpuprof.analyze.whatif.intervals import Ints
+
+# Most of a function's time in steps must be outside the model: it is no part of the model then.
+_OUTSIDE = 0.9
+# A span of the program is the same stretch as a function where each covers so much of the other.
+_SAME = 0.8
+_IN_EACH_STEP = 0.8
+_LEAST_PART = 0.005  # of the time in steps; less cannot become a finding
+# Files of packages that write logs: directories, or modules of the standard library.
+_LOGGING = ("logging/", "tensorboard/", "tensorboardX/", "torch/utils/tensorboard/", "wandb/", "mlflow/")
+_READS = """
+    SELECT span_id, start_ns FROM spans
+    WHERE process_id = {process} AND thread_id = {thread} AND kind = 'operator'
+        AND name IN ('aten::item', 'aten::is_nonzero', 'aten::_local_scalar_dense') ORDER BY start_ns
+"""
+_COUNT_OF_READS = """
+    SELECT count(*) FROM spans WHERE process_id = {process} AND thread_id = {thread} AND name = 'aten::item'
+        AND EXISTS (FROM steps WHERE steps.process_id = {process} AND spans.start_ns >= begin_ns
+            AND spans.start_ns < end_ns)
+"""
+_TIME_OF_FUNCTION = """
+    SELECT sum(duration_ns)::BIGINT FROM stacks
+    WHERE process_id = {process} AND thread_id = {thread} AND list_contains(frames, {function})
+"""
+_TIME_OF_LINE = """
+    SELECT sum(duration_ns)::BIGINT FROM stacks
+    WHERE process_id = {process} AND thread_id = {thread} AND frames[-1] = {function} AND line = {line}
+"""
+_TIME_OF_SPAN = """
+    SELECT sum(duration_ns)::BIGINT FROM spans
+    WHERE process_id = {process} AND thread_id = {thread} AND kind = 'span' AND name = {name}
+"""
+_OWN_SPANS = """
+    SELECT span_id, name, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+    WHERE process_id = {process} AND thread_id = {thread} AND kind IN ('span', 'nvtx') AND name <> 'step'
+        AND NOT starts_with(name, 'Optimizer.') AND NOT starts_with(name, 'enumerate(DataLoader)')
+    ORDER BY start_ns
+"""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Time of the steps in one function, span or line outside the model."""
+
+    time: Intervals
+    function: str | None = None
+    line: int | None = None
+    span: str | None = None
+    spans: tuple[int, ...] = ()
+    is_sampled: bool = False
+    logs: bool = False
+
+
+def logging(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find what reads values of tensors or writes logs in each step."""
+    if record.steps is None:
+        return Missing.STEPS
+    if not record.is_on("operators"):
+        return Missing.OPERATORS
+    columns = record.fetch(_READS, process=record.process_id, thread=record.main_thread)
+    reads = columns["start_ns"].astype(np.int64)
+    reads = reads[record.in_model.place(reads) < 0]
+    drafts = []
+    for stretch in _stretches(record, record.steps, reads):
+        counts = _count_inside(stretch, record.steps, reads)
+        if stretch.logs or float(np.mean(counts > 0)) >= _IN_EACH_STEP:
+            drafts.append(_logging_draft(record, stretch, float(np.median(counts))))
+    return drafts
+
+
+def waiting(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find what the main thread waits for in steps outside the model: sleeps, locks, files."""
+    if record.steps is None:
+        return Missing.STEPS
+    stacks = record.stacks
+    if stacks is None or not (stacks.cpu_ns >= 0).any():
+        return Missing.STACKS
+    steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
+    length = stacks.end_ns - stacks.begin_ns
+    outside = stacks.is_waiting & (2 * stacks.inside(record.in_model) < length)
+    outside &= 2 * stacks.inside(steps) > length
+    drafts = []
+    for function, samples in _by_function(stacks, outside).items():
+        time = stacks.covered(samples)
+        if time.total_ns < _LEAST_PART * steps.total_ns:
+            continue
+        error = record.sampling_error_ns(time)
+        kind, gain, explained = record.without(time, error_ns=error)
+        name, caller = function
+        is_sleep = name.startswith("time.sleep")
+        if not is_sleep:  # a lock or a queue is waited for until another thread is ready
+            kind, gain = GainKind.BOUND, TimeRange(0.0, gain.high_ns)
+        values = {"function": name, "caller": caller, "is_sleep": is_sleep}
+        evidence = record.figure("function_time", "ns", _TIME_OF_FUNCTION, **_of_main(record), function=name)
+        lines = stacks.line[samples]
+        line = int(np.bincount(lines).argmax()) or None
+        places = Places(function=caller, line=line)
+        drafts.append(Draft(Rule.WAITING, values, time, kind, gain, (evidence,), places, explained))
+    return drafts
+
+
+def _by_function(stacks: SampledStacks, chosen: Any) -> dict[tuple[str, str], Any]:
+    """Return which samples wait in which function: the innermost frame and its caller."""
+    found: dict[tuple[str, str], Any] = {}
+    for stack in np.unique(stacks.stack[chosen]).tolist():
+        frames = stacks.frames[stack]
+        if not frames:
+            continue
+        key = (frames[-1], frames[-2] if len(frames) > 1 else frames[-1])
+        own = chosen & (stacks.stack == stack)
+        found[key] = found[key] | own if key in found else own
+    return found
+
+
+def _logging_draft(record: ProgramRecord, stretch: Stretch, reads: float) -> Draft:
+    error = record.sampling_error_ns(stretch.time) if stretch.is_sampled else 0.0
+    kind, gain, explained = record.without(stretch.time, error_ns=error)
+    values = {
+        "function": stretch.function,
+        "line": stretch.line,
+        "span": stretch.span,
+        "reads": reads,
+        "logs": stretch.logs,
+    }
+    places = Places(spans=stretch.spans, function=stretch.function, line=stretch.line)
+    return Draft(
+        Rule.LOGGING, values, stretch.time, kind, gain, _logging_evidence(record, stretch), places, explained
+    )
+
+
+def _logging_evidence(record: ProgramRecord, stretch: Stretch) -> tuple[EvidenceFigure, ...]:
+    of = _of_main(record)
+    found = [record.figure("reads_in_steps", "count", _COUNT_OF_READS, **of)]
+    if stretch.span is not None:
+        found.append(record.figure("span_time", "ns", _TIME_OF_SPAN, **of, name=stretch.span))
+    elif stretch.function is not None and stretch.line is not None:
+        where = {"function": stretch.function, "line": stretch.line}
+        found.append(record.figure("line_time", "ns", _TIME_OF_LINE, **of, **where))
+    elif stretch.function is not None:
+        found.append(
+            record.figure("function_time", "ns", _TIME_OF_FUNCTION, **of, function=stretch.function)
+        )
+    return tuple(found)
+
+
+def _of_main(record: ProgramRecord) -> dict[str, Any]:
+    return {"process": record.process_id, "thread": record.main_thread}
+
+
+def _count_inside(stretch: Stretch, steps: StepTimes, times_ns: Ints) -> Ints:
+    """Return for each warm step how many of the times are in the stretch."""
+    inside = times_ns[stretch.time.place(times_ns) >= 0]
+    warm = steps.warm
+    counts: Ints = np.searchsorted(inside, warm.end_ns) - np.searchsorted(inside, warm.begin_ns)
+    return counts
+
+
+def _stretches(record: ProgramRecord, steps: StepTimes, reads: Ints) -> list[Stretch]:
+    """Return what the steps consist of outside the model: functions if stacks were sampled, else spans."""
+    spans = _own_spans(record)
+    if record.stacks is None:
+        found = [Stretch(time, span=name, spans=ids) for name, (time, ids) in spans.items()]
+        known = Intervals.union(*_joined([each.time for each in found]))
+        rest = reads[known.place(reads) < 0]
+        found.append(Stretch(_around(record, steps, rest)))
+    else:
+        found = [_with_span(each, spans) for each in _functions(record.stacks, record.in_model, steps)]
+    in_steps = Intervals.union(steps.begin_ns, steps.end_ns)
+    least = _LEAST_PART * in_steps.total_ns
+    outside = [
+        each
+        for each in found
+        if int(in_steps.covered_ns(each.time.begin_ns, each.time.end_ns).sum()) >= least
+        and int(record.in_model.covered_ns(each.time.begin_ns, each.time.end_ns).sum())
+        <= (1 - _OUTSIDE) * each.time.total_ns
+    ]
+    return [each for each in outside if len(each.time)]
+
+
+def _joined(times: list[Intervals]) -> tuple[Ints, Ints]:
+    all_of = [*times, NO_INTERVALS]
+    return np.concatenate([each.begin_ns for each in all_of]), np.concatenate([each.end_ns for each in all_of])
+
+
+def _own_spans(record: ProgramRecord) -> dict[str, tuple[Intervals, tuple[int, ...]]]:
+    """Return the time of the program's own spans by name, and up to three of them."""
+    columns = record.fetch(_OWN_SPANS, **_of_main(record))
+    names = np.asarray(columns["name"], dtype=object)
+    found = {}
+    for name in dict.fromkeys(names.tolist()):
+        own = names == name
+        time = Intervals.union(columns["begin_ns"][own], columns["end_ns"][own])
+        found[str(name)] = (time, tuple(int(each) for each in columns["span_id"][own][:3]))
+    return found
+
+
+def _around(record: ProgramRecord, steps: StepTimes, reads: Ints) -> Intervals:
+    """Return, for each stretch between parts of the model, the time from its first to its last read value.
+
+    A single read has no extent that is known without stacks.
+    """
+    edges = np.unique(np.concatenate([record.in_model.end_ns, steps.begin_ns, steps.end_ns]))
+    place = np.searchsorted(edges, reads, side="right")
+    first = np.flatnonzero(np.diff(place, prepend=-1))
+    last = np.append(first[1:], len(reads)) - 1 if len(first) else first
+    return Intervals.union(reads[first], reads[last]) if len(reads) else NO_INTERVALS
+
+
+def _functions(stacks: SampledStacks, in_model: Intervals, steps: StepTimes) -> list[Stretch]:
+    """Return the outermost functions whose time in steps is outside the model, and lines of what remains."""
+    length = stacks.end_ns - stacks.begin_ns
+    in_steps = stacks.inside(Intervals.union(steps.begin_ns, steps.end_ns))
+    is_in_step = 2 * in_steps > length
+    outside = np.where(is_in_step, length - stacks.inside(in_model), 0)
+    inside = np.where(is_in_step, length, 0)
+    count = len(stacks.frames)
+    outside_of = np.bincount(stacks.stack, weights=outside, minlength=count)
+    total_of = np.bincount(stacks.stack, weights=inside, minlength=count)
+    share = _outside_by_frame(stacks.frames, outside_of, total_of)
+    keys = [next((each for each in frames if share.get(each, 0) >= _OUTSIDE), None) for frames in stacks.frames]
+    found = []
+    for function in dict.fromkeys(key for key in keys if key is not None):
+        own_stacks = np.array([key == function for key in keys], dtype=bool)
+        chosen = own_stacks[stacks.stack] & is_in_step
+        logs = _writes_logs([frames for frames, own in zip(stacks.frames, own_stacks, strict=True) if own])
+        found.append(Stretch(stacks.covered(chosen), function, is_sampled=True, logs=logs))
+    is_rest = np.array([key is None for key in keys], dtype=bool)[stacks.stack] & is_in_step
+    is_rest &= 2 * outside > length
+    return [*found, *_lines(stacks, is_rest)]
+
+
+def _outside_by_frame(frames: list[tuple[str, ...]], outside: Any, total: Any) -> dict[str, float]:
+    """Return for each function the part of its time that is outside the model."""
+    sums: dict[str, list[float]] = {}
+    for stack, own, whole in zip(frames, outside.tolist(), total.tolist(), strict=True):
+        if not whole:
+            continue
+        for frame in set(stack):
+            found = sums.setdefault(frame, [0.0, 0.0])
+            found[0] += own
+            found[1] += whole
+    return {frame: own / whole for frame, (own, whole) in sums.items()}
+
+
+def _lines(stacks: SampledStacks, chosen: Any) -> list[Stretch]:
+    """Return stretches by the line of the innermost function."""
+    keys = np.stack([stacks.stack[chosen], stacks.line[chosen]])
+    found = {}
+    for stack, line in np.unique(keys, axis=1).T.tolist():
+        frames = stacks.frames[stack]
+        if frames and line:
+            own = chosen & (stacks.stack == stack) & (stacks.line == line)
+            key = (frames[-1], line)
+            found[key] = found[key] | own if key in found else own
+    return [
+        Stretch(stacks.covered(own), function, line, is_sampled=True)
+        for (function, line), own in found.items()
+    ]
+
+
+def _writes_logs(stacks: list[tuple[str, ...]]) -> bool:
+    frames = {frame for frames in stacks for frame in frames}
+    return any(f"({part}" in frame or f"/{part}" in frame for frame in frames for part in _LOGGING)
+
+
+def _with_span(
+    stretch: Stretch, spans: dict[str, tuple[Intervals, tuple[int, ...]]]
+) -> Stretch:
+    """Return a stretch with the times of the program's span that is the same, which are exact."""
+    for name, (time, ids) in spans.items():
+        both = int(stretch.time.covered_ns(time.begin_ns, time.end_ns).sum())
+        if both >= _SAME * time.total_ns and both >= _SAME * stretch.time.total_ns:
+            return Stretch(time, stretch.function, stretch.line, name, ids, logs=stretch.logs)
+    return stretch

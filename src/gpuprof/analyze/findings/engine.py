@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All rules on a run: findings by their gain, each cause with its symptoms, and what no rule could tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpuprof.analyze.findings.between_layers import logging, waiting
+from gpuprof.analyze.findings.finding import (
+    CONFIDENCE_OF_KIND,
+    Draft,
+    Finding,
+    Gain,
+    GainKind,
+    Missing,
+    Rule,
+    RuleResult,
+    Verdict,
+)
+from gpuprof.analyze.findings.interpreter import collections, startup, threads, unused_import
+from gpuprof.analyze.findings.loading import loader
+from gpuprof.analyze.findings.optimizer import optimizer
+from gpuprof.analyze.findings.record import ProgramRecord
+
+if TYPE_CHECKING:
+    from gpuprof.run.folder import RunFolder
+
+# A gain is significant from this part of the wall time: of the steps if the cause is in them, else of the run.
+LEAST_PART = 0.01
+_SYMPTOM = 0.5  # of its time is that of the cause
+_INCOMPLETE = 0.5
+_LEAST_STEADY = 0.1
+
+RULES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {
+    Rule.LOADER: loader,
+    Rule.COLLECTIONS: collections,
+    Rule.LOGGING: logging,
+    Rule.OPTIMIZER: optimizer,
+    Rule.WAITING: waiting,
+    Rule.THREADS: threads,
+    Rule.UNUSED_IMPORT: unused_import,
+    Rule.STARTUP: startup,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Findings(Sequence[Finding]):
+    """The findings of a run, the largest sure gain first; `results` are what each rule says.
+
+    `step_ns` is the median step, None without steps.
+    """
+
+    found: tuple[Finding, ...]
+    results: tuple[RuleResult, ...]
+    wall_ns: int
+    step_ns: float | None
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __getitem__(self, place: int) -> Finding:  # type: ignore[override]  # no slices
+        return self.found[place]
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.found)
+
+
+def find(folder: RunFolder) -> Findings:
+    """Ask all rules about the main process of a run. Raises RunError for a damaged run."""
+    record = ProgramRecord(folder)
+    kept: list[tuple[Draft, Finding]] = []
+    results = []
+    for rule, look in RULES.items():
+        answer = look(record)
+        if isinstance(answer, Missing):
+            results.append(RuleResult(rule, Verdict.CANNOT_TELL, answer))
+            continue
+        judged = [(draft, _finding(record, draft)) for draft in answer]
+        significant = [pair for pair in judged if _is_significant(record, *pair)]
+        kept += [pair for pair in significant if not _is_symptom(kept, pair[0])]
+        results.append(_result(record, rule, judged, significant))
+    found = sorted((finding for _, finding in kept), key=lambda each: -each.gain.run.low_ns)
+    figures = None if record.phases is None else record.phases.steps
+    return Findings(
+        tuple(found), tuple(results), record.wall_ns, None if figures is None else figures.median_ns
+    )
+
+
+def _result(
+    record: ProgramRecord,
+    rule: Rule,
+    judged: list[tuple[Draft, Finding]],
+    significant: list[tuple[Draft, Finding]],
+) -> RuleResult:
+    if significant:
+        return RuleResult(rule, Verdict.FOUND)
+    if not judged:
+        return RuleResult(rule, Verdict.NOT_FOUND)
+    draft, finding = max(judged, key=lambda pair: pair[1].gain.run.high_ns)
+    gain = finding.gain.step or finding.gain.run
+    return RuleResult(
+        rule, Verdict.NOT_SIGNIFICANT, largest_ns=gain.high_ns, least_ns=_least_ns(record, draft, finding)
+    )
+
+
+def _is_symptom(kept: list[tuple[Draft, Finding]], draft: Draft) -> bool:
+    """Add a draft to the symptoms of a cause that has most of its time; return whether there is one."""
+    for place, (cause, finding) in enumerate(kept):
+        if cause.rule == draft.rule or cause.rule in (Rule.THREADS, Rule.STARTUP):
+            continue
+        shared = int(cause.time.covered_ns(draft.time.begin_ns, draft.time.end_ns).sum())
+        if shared > _SYMPTOM * draft.time.total_ns:
+            symptoms = tuple(dict.fromkeys([*finding.symptoms, draft.rule]))
+            kept[place] = (cause, replace(finding, symptoms=symptoms))
+            return True
+    return False
+
+
+def _is_significant(record: ProgramRecord, draft: Draft, finding: Finding) -> bool:
+    gain = finding.gain.step or finding.gain.run
+    return gain.high_ns >= _least_ns(record, draft, finding) and gain.high_ns > 0
+
+
+def _least_ns(record: ProgramRecord, draft: Draft, finding: Finding) -> float:
+    """Return the least significant gain: of the wall time, and of what a step varies by without the cause."""
+    if finding.gain.step is None or record.phases is None or record.phases.steps is None:
+        return LEAST_PART * record.wall_ns
+    variation = record.step_variation_ns(draft.time) or 0.0
+    return max(LEAST_PART * record.phases.steps.median_ns, variation)
+
+
+def _finding(record: ProgramRecord, draft: Draft) -> Finding:
+    cost_ns, cost_step_ns, in_steps = _costs(record, draft)
+    step = None
+    if cost_step_ns is not None and in_steps and record.steps is not None:
+        step = draft.gain.scaled(in_steps / len(record.steps.warm))
+    return Finding(
+        rule=draft.rule,
+        values=draft.values,
+        places=draft.places,
+        cost_run_ns=cost_ns,
+        cost_step_ns=cost_step_ns,
+        gain=Gain(draft.kind, draft.gain, step),
+        factors=_factors(record, draft),
+        evidence=draft.evidence,
+    )
+
+
+def _costs(record: ProgramRecord, draft: Draft) -> tuple[float, float | None, float]:
+    """Return the time of the cause in the run and in a warm step, and the part of it that is in warm steps."""
+    total_ns = float(draft.time.total_ns)
+    if record.steps is None or not total_ns:
+        return total_ns, None, 0.0
+    warm = record.steps.warm
+    inside = float(draft.time.covered_ns(warm.begin_ns, warm.end_ns).sum())
+    return total_ns, inside / len(warm) if inside else None, inside / total_ns
+
+
+def _factors(record: ProgramRecord, draft: Draft) -> dict[str, float]:
+    factors = {draft.kind.value: CONFIDENCE_OF_KIND[draft.kind]}
+    if draft.kind is GainKind.REPLAYED:
+        factors["explained"] = draft.explained
+    variation = record.step_variation_ns(draft.time)
+    figures = None if record.phases is None else record.phases.steps
+    if variation is not None and figures is not None and figures.median_ns:
+        factors["steadiness"] = max(1 - variation / figures.median_ns, _LEAST_STEADY)
+    if not record.is_complete:
+        factors["incomplete"] = _INCOMPLETE
+    return factors

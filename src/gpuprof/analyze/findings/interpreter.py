@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about the interpreter and its process: garbage collections, start-up, threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
+from gpuprof.analyze.whatif.intervals import Intervals
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.findings.record import ProgramRecord, SampledStacks
+
+_FULL = "generation 2"
+_IN_EACH_STEP = 0.8
+_TIME_OF_COLLECTIONS = """
+    SELECT sum(duration_ns)::BIGINT FROM spans WHERE process_id = {process} AND thread_id = {thread}
+        AND kind = 'gc'
+"""
+_FULL_COLLECTIONS = """
+    SELECT count(*) FROM spans WHERE process_id = {process} AND thread_id = {thread} AND kind = 'gc'
+        AND name = 'generation 2'
+"""
+# A start-up or an import is worth a look from this part of the wall time.
+_LEAST_PART = 0.1
+_MODULE = "<module> ("
+_TIME_BEFORE_STEPS = """
+    SELECT sum(duration_ns)::BIGINT FROM stacks WHERE process_id = {process} AND thread_id = {thread}
+        AND t_ns <= {until} AND list_contains(frames, {function})
+"""
+_TIME_OF_IMPORT = """
+    SELECT sum(duration_ns)::BIGINT FROM stacks WHERE process_id = {process} AND thread_id = {thread}
+        AND len(list_filter(frames, frame -> starts_with(frame, '<module> ('))) > 1
+        AND list_filter(frames, frame -> starts_with(frame, '<module> ('))[2] IN
+            (SELECT unnest({modules}::VARCHAR[]))
+"""
+_QUEUED = "SELECT sum(queued_ns)::BIGINT FROM threads WHERE process_id = {process}"
+_RAN = "SELECT sum(cpu_ns)::BIGINT FROM threads WHERE process_id = {process}"
+
+
+def collections(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find pauses of the main thread by the garbage collector."""
+    if not record.is_on("collections"):
+        return Missing.COLLECTIONS
+    spans = record.spans("%", "gc").on_thread(record.main_thread)
+    if not len(spans):
+        return []
+    time = spans.covered
+    kind, gain, explained = record.without(time)
+    of = {"process": record.process_id, "thread": record.main_thread}
+    full = record.spans(_FULL, "gc").on_thread(record.main_thread)
+    values = {"full": len(full), "collections": len(spans), "in_each_step": _is_in_each_step(record, full)}
+    evidence = (
+        record.figure("collection_time", "ns", _TIME_OF_COLLECTIONS, **of),
+        record.figure("full_collections", "count", _FULL_COLLECTIONS, **of),
+    )
+    longest = full if len(full) else spans
+    places = Places(spans=longest.typical())
+    return [Draft(Rule.COLLECTIONS, values, time, kind, gain, evidence, places, explained)]
+
+
+def _is_in_each_step(record: ProgramRecord, spans: Any) -> bool:
+    if record.steps is None:
+        return False
+    warm = record.steps.warm
+    counts = np.searchsorted(spans.begin_ns, warm.end_ns) - np.searchsorted(spans.begin_ns, warm.begin_ns)
+    return bool(len(counts) and np.mean(counts > 0) >= _IN_EACH_STEP)
+
+
+def unused_import(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find packages that the program imports and in which no sample is afterwards.
+
+    What such a package imports itself may be needed by others, so this time is the upper end of the gain.
+    """
+    stacks = record.stacks
+    if stacks is None:
+        return Missing.STACKS
+    found = _imports(stacks)
+    used = _used_packages(stacks)
+    drafts = []
+    for package, (time, own_ns, modules) in found.items():
+        if package in used or time.total_ns < _LEAST_PART * record.wall_ns:
+            continue
+        evidence = record.figure(
+            "import_time",
+            "ns",
+            _TIME_OF_IMPORT,
+            process=record.process_id,
+            thread=record.main_thread,
+            modules=modules,
+        )
+        gain = TimeRange(float(own_ns), float(time.total_ns))
+        drafts.append(
+            Draft(Rule.UNUSED_IMPORT, {"package": package}, time, GainKind.BOUND, gain, (evidence,))
+        )
+    return drafts
+
+
+def _modules(frames: tuple[str, ...]) -> list[str]:
+    """Return the modules that are executed, the program's own first."""
+    return [frame for frame in frames if frame.startswith(_MODULE)]
+
+
+def _package(frame: str) -> str | None:
+    """Return the package of a frame's file; None for a file of the program."""
+    path = frame.rpartition(" (")[2].rstrip(")")
+    if path.startswith(("/", "<")) or "/" not in path:
+        return None
+    return path.partition("/")[0]
+
+
+def _imports(stacks: SampledStacks) -> dict[str, tuple[Intervals, int, list[str]]]:
+    """Return by package that the program imports: its time, that in its own modules, the imported modules."""
+    keys: list[str | None] = []
+    own: list[bool] = []
+    modules: dict[str, set[str]] = {}
+    for frames in stacks.frames:
+        executed = _modules(frames)
+        package = _package(executed[1]) if len(executed) > 1 else None
+        keys.append(package)
+        own.append(package is not None and _package(executed[-1]) == package)
+        if package is not None:
+            modules.setdefault(package, set()).add(executed[1])
+    found = {}
+    is_own = np.array(own, dtype=bool)[stacks.stack]
+    for package, imported in modules.items():
+        chosen = np.array([key == package for key in keys], dtype=bool)[stacks.stack]
+        mine = stacks.covered(chosen & is_own).total_ns
+        found[package] = (stacks.covered(chosen), mine, sorted(imported))
+    return found
+
+
+def _used_packages(stacks: SampledStacks) -> set[str]:
+    """Return the packages whose functions ran other than for an import."""
+    return {
+        package
+        for frames in stacks.frames
+        if len(_modules(frames)) < 2
+        for frame in frames
+        if (package := _package(frame)) is not None
+    }
+
+
+def startup(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find functions other than imports that a program spends its time in before the first step."""
+    stacks = record.stacks
+    if stacks is None:
+        return Missing.STACKS
+    if record.steps is None:
+        return Missing.STEPS
+    first_ns = int(record.steps.begin_ns[0])
+    drafts = []
+    for function, time in _slow_starts(stacks, first_ns, _LEAST_PART * record.wall_ns):
+        evidence = record.figure(
+            "function_time_before_steps",
+            "ns",
+            _TIME_BEFORE_STEPS,
+            process=record.process_id,
+            thread=record.main_thread,
+            until=first_ns,
+            function=function,
+        )
+        drafts.append(
+            Draft(
+                Rule.STARTUP,
+                {"function": function},
+                time,
+                GainKind.BOUND,
+                TimeRange(0.0, float(time.total_ns)),
+                (evidence,),
+                Places(function=function),
+            )
+        )
+    return drafts
+
+
+def _slow_starts(stacks: SampledStacks, first_ns: int, least_ns: float) -> list[tuple[str, Intervals]]:
+    """Return the innermost functions before the first step that have so much time, with their time."""
+    is_early = stacks.end_ns <= first_ns
+    is_import = np.array([len(_modules(frames)) > 1 for frames in stacks.frames], dtype=bool)
+    chosen = is_early & ~is_import[stacks.stack]
+    length = np.where(chosen, stacks.end_ns - stacks.begin_ns, 0)
+    totals = np.bincount(stacks.stack, weights=length, minlength=len(stacks.frames))
+    sums: dict[str, float] = {}
+    for frames, total_ns in zip(stacks.frames, totals.tolist(), strict=True):
+        for frame in dict.fromkeys(frames):
+            if total_ns and not frame.startswith(_MODULE):
+                sums[frame] = sums.get(frame, 0.0) + total_ns
+    slow = {frame for frame, total_ns in sums.items() if total_ns >= least_ns}
+    inner = [next((each for each in reversed(frames) if each in slow), None) for frames in stacks.frames]
+    found = []
+    for function in dict.fromkeys(each for each in inner if each is not None):
+        own = np.array([each == function for each in inner], dtype=bool)[stacks.stack] & chosen
+        time = stacks.covered(own)
+        if time.total_ns >= least_ns:
+            found.append((function, time))
+    return found
+
+
+def threads(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find more threads for an operator than the program has processors."""
+    settings = record.settings
+    if settings is None or settings.threads is None:
+        return Missing.SETTINGS
+    if settings.threads.intra_op <= settings.threads.usable_processors:
+        return []
+    queued = record.figure("queued", "ns", _QUEUED, process=record.process_id)
+    ran = record.figure("ran", "ns", _RAN, process=record.process_id)
+    if queued.value is None or ran.value is None:
+        return Missing.THREADS
+    time = record.in_model
+    wanted = queued.value + ran.value
+    share = queued.value / wanted if wanted else 0.0
+    values = {
+        "threads": settings.threads.intra_op,
+        "processors": record.processors,
+        "queued_share": share,
+    }
+    gain = TimeRange(0.0, time.total_ns * share)
+    return [Draft(Rule.THREADS, values, time, GainKind.BOUND, gain, (queued, ran))]

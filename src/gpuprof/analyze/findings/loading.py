@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rule: the main process waits for batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
+from gpuprof.analyze.whatif.prediction import replay_changes
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.findings.finding import EvidenceFigure
+    from gpuprof.analyze.findings.record import NamedSpans, ProgramRecord
+
+_IN_PROCESS = "enumerate(DataLoader)#\\_SingleProcessDataLoaderIter%"
+_BY_WORKERS = "enumerate(DataLoader)#\\_MultiProcessingDataLoaderIter%"
+_TIME = """
+    SELECT sum(duration_ns)::BIGINT FROM spans
+    WHERE process_id = {process} AND thread_id = {thread} AND name LIKE {pattern} ESCAPE '\\'
+"""
+_FETCHES = """
+    SELECT count(*) FROM spans
+    WHERE process_id = {process} AND thread_id = {thread} AND name LIKE {pattern} ESCAPE '\\'
+"""
+_PROCESSOR_SHARE = """
+    SELECT sum(stacks.cpu_ns) / sum(stacks.duration_ns) FROM stacks JOIN spans
+        ON stacks.thread_id = spans.thread_id AND stacks.process_id = spans.process_id
+        AND stacks.t_ns > spans.start_ns AND stacks.t_ns <= spans.start_ns + spans.duration_ns
+    WHERE spans.process_id = {process} AND spans.thread_id = {thread} AND stacks.cpu_ns IS NOT NULL
+        AND spans.name LIKE {pattern} ESCAPE '\\'
+"""
+# Workers are worth it up to a gain so near to that of the best number.
+_NEARLY_ALL = 0.95
+
+
+def loader(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find a data loader that the main process waits for."""
+    if not record.is_on("operators"):
+        return Missing.OPERATORS
+    found = []
+    for pattern, draft_of in ((_IN_PROCESS, _in_process), (_BY_WORKERS, _by_workers)):
+        spans = record.spans(pattern, "span").on_thread(record.main_thread)
+        if len(spans) and (draft := draft_of(record, spans)) is not None:
+            found.append(draft)
+    return found
+
+
+def _in_process(record: ProgramRecord, spans: NamedSpans) -> Draft | None:
+    """Replay with workers, as few as gain nearly as much as the best number that the machine can use."""
+    tried = []
+    for workers in _numbers(record.processors):
+        gain = replay_changes(record.process, [], workers)
+        if gain.low_ns is None or gain.high_ns is None:
+            break
+        tried.append((workers, gain.low_ns, gain.high_ns, gain.explained))
+    values = _values(record, is_in_process=True)
+    evidence = _evidence(record, _IN_PROCESS)
+    places = Places(spans=spans.typical())
+    if not tried:
+        bound = TimeRange(0.0, spans.covered.total_ns)
+        values["suggested"] = _numbers(record.processors)[0]
+        return Draft(Rule.LOADER, values, spans.covered, GainKind.BOUND, bound, evidence, places)
+    best = max(low for _, low, _, _ in tried)
+    workers, low, high, explained = next(each for each in tried if each[1] >= _NEARLY_ALL * best)
+    values["suggested"] = workers
+    gain_range = TimeRange(low, high)
+    return Draft(
+        Rule.LOADER, values, spans.covered, GainKind.REPLAYED, gain_range, evidence, places, explained
+    )
+
+
+def _by_workers(record: ProgramRecord, spans: NamedSpans) -> Draft | None:
+    """Bound the gain of more workers: the wait, as far as as many workers as processors can remove it.
+
+    Workers that are the bottleneck are busy all the time. With n of them in place of w, a step takes at least
+    w/n of its time.
+    """
+    values = _values(record, is_in_process=False)
+    workers = values["workers"]
+    waited = spans.covered.total_ns
+    values["suggested"] = None
+    high = float(waited)
+    if workers is not None and record.steps is not None:
+        values["suggested"] = suggested = max(_numbers(record.processors))
+        if suggested <= workers:
+            # More would share the processors. Only cheaper fetches remain.
+            values["suggested"] = None
+        else:
+            within = record.steps.end_ns[-1] - record.steps.begin_ns[0]
+            high = min(high, float(within) * (1 - workers / suggested))
+    return Draft(
+        Rule.LOADER,
+        values,
+        spans.covered,
+        GainKind.BOUND,
+        TimeRange(0.0, high),
+        _evidence(record, _BY_WORKERS),
+        Places(spans=spans.typical()),
+    )
+
+
+def _numbers(processors: int) -> list[int]:
+    """Return the numbers of workers to try: powers of two up to that of the processors."""
+    return [2**power for power in range(processors.bit_length()) if 2**power <= min(processors, 16)]
+
+
+def _values(record: ProgramRecord, *, is_in_process: bool) -> dict[str, Any]:
+    loaders = () if record.settings is None else record.settings.loaders
+    own = [each for each in loaders if (each.workers == 0) == is_in_process]
+    is_known = len(own) == 1
+    return {
+        "is_in_process": is_in_process,
+        "dataset": own[0].dataset if is_known else None,
+        "batch_size": own[0].batch_size if is_known else None,
+        "workers": 0 if is_in_process else own[0].workers if is_known else None,
+        "persistent": own[0].persistent_workers if is_known else None,
+        "processors": record.processors,
+    }
+
+
+def _evidence(record: ProgramRecord, pattern: str) -> tuple[EvidenceFigure, ...]:
+    of = {"process": record.process_id, "thread": record.main_thread, "pattern": pattern}
+    return (
+        record.figure("loader_time", "ns", _TIME, **of),
+        record.figure("fetches", "count", _FETCHES, **of),
+        record.figure("fetches_on_processor", "ratio", _PROCESSOR_SHARE, **of),
+    )

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rules read of a run: the steps, spans and sampled stacks of its main thread, and its replay."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.analyze.findings.finding import EvidenceFigure, GainKind, TimeRange
+from gpuprof.analyze.phases import CONFIDENCE, Phases, read_phases
+from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
+from gpuprof.analyze.whatif.prediction import main_process, replay_changes
+from gpuprof.analyze.whatif.program import RecordedProcess
+from gpuprof.analyze.whatif.selection import Modification, Selection
+from gpuprof.analyze.whatif.tables import Value, fetch, filled
+from gpuprof.run.facts import statuses_of
+from gpuprof.run.program_settings import settings_of
+from gpuprof.run.steps import LONGEST_ENGINE_GAP_NS
+from gpuprof.stats.quantiles import quantile_so_far
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from gpuprof.analyze.whatif.intervals import Ints
+    from gpuprof.run.folder import RunFolder
+    from gpuprof.run.program_settings import ProgramSettings
+
+_STEPS = "SELECT begin_ns, end_ns FROM steps WHERE process_id = {process} ORDER BY begin_ns"
+_NAMED = """
+    SELECT span_id, thread_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+    WHERE process_id = {process} AND kind IN (SELECT unnest({kinds}::VARCHAR[])) AND name LIKE {pattern} ESCAPE '\\'
+    ORDER BY start_ns
+"""
+# Time in the model, its optimizer and its loader. The backward pass may be on another thread.
+_IN_MODEL = """
+    SELECT kind = 'backward' AS is_backward, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+    WHERE process_id = {process} AND ((kind = 'layer' AND thread_id = {thread}) OR kind = 'backward'
+        OR (kind = 'span' AND thread_id = {thread}
+            AND (name LIKE 'Optimizer.%' OR name LIKE 'enumerate(DataLoader)#%')))
+    ORDER BY start_ns
+"""
+_SAMPLES = """
+    SELECT t_ns - duration_ns AS begin_ns, t_ns AS end_ns, hash(frames) AS stack,
+        coalesce(cpu_ns, -1) AS cpu_ns, coalesce(queued_ns, 0) AS queued_ns, coalesce(line, 0) AS line
+    FROM stacks WHERE process_id = {process} AND thread_id = {thread} ORDER BY t_ns
+"""
+_DISTINCT = """
+    SELECT hash(frames) AS stack, any_value(frames) AS frames FROM stacks
+    WHERE process_id = {process} AND thread_id = {thread} GROUP BY ALL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """The steps of the main process; `warm_up` of them are left out of figures."""
+
+    begin_ns: Ints
+    end_ns: Ints
+    warm_up: int
+
+    @property
+    def warm(self) -> Intervals:
+        """The steps of which figures are."""
+        return Intervals(self.begin_ns[self.warm_up :], self.end_ns[self.warm_up :])
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSpans:
+    """Spans in columns, by their begin."""
+
+    span_id: Ints
+    thread_id: Ints
+    begin_ns: Ints
+    end_ns: Ints
+
+    def __len__(self) -> int:
+        return len(self.span_id)
+
+    def on_thread(self, thread_id: int) -> NamedSpans:
+        """Return those of one thread."""
+        own = self.thread_id == thread_id
+        return NamedSpans(*(column[own] for column in (self.span_id, self.thread_id, *self._times)))
+
+    @property
+    def _times(self) -> tuple[Ints, Ints]:
+        return self.begin_ns, self.end_ns
+
+    @property
+    def covered(self) -> Intervals:
+        """The time in any of them."""
+        return Intervals.union(*self._times)
+
+    def typical(self) -> tuple[int, ...]:
+        """Return up to three spans whose durations are nearest to the median."""
+        durations = self.end_ns - self.begin_ns
+        if not len(durations):
+            return ()
+        nearest = np.argsort(np.abs(durations - np.median(durations)), kind="stable")[:3]
+        return tuple(int(each) for each in np.sort(self.span_id[nearest]))
+
+
+@dataclass(frozen=True, slots=True)
+class SampledStacks:
+    """The stack samples of a thread in columns; `stack` is the place in `frames`, outermost frame first.
+
+    `cpu_ns` is -1 if unknown.
+    """
+
+    frames: list[tuple[str, ...]]
+    stack: Ints
+    begin_ns: Ints
+    end_ns: Ints
+    cpu_ns: Ints
+    queued_ns: Ints
+    line: Ints
+
+    def inside(self, intervals: Intervals) -> Ints:
+        """Return how much of each sample's time is in the intervals."""
+        return intervals.covered_ns(self.begin_ns, self.end_ns)
+
+    def covered(self, chosen: npt.NDArray[np.bool_]) -> Intervals:
+        """Return the time of some samples."""
+        return Intervals.union(self.begin_ns[chosen], self.end_ns[chosen])
+
+    @property
+    def is_waiting(self) -> npt.NDArray[np.bool_]:
+        """Which samples are mostly waits."""
+        wanted = self.cpu_ns + self.queued_ns
+        found: npt.NDArray[np.bool_] = (self.cpu_ns >= 0) & (2 * wanted < self.end_ns - self.begin_ns)
+        return found
+
+
+class ProgramRecord:
+    """The main process of a run, each part read when a rule asks for it first."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.process_id = main_process(folder)
+        self.is_complete = bool(folder.meta.get("complete"))
+
+    @cached_property
+    def process(self) -> RecordedProcess:
+        """The process as the replay reads it."""
+        return RecordedProcess.read(self.folder, self.process_id)
+
+    @property
+    def main_thread(self) -> int:
+        """The main thread's id."""
+        return self.process.main_thread
+
+    @cached_property
+    def phases(self) -> Phases | None:
+        """The wall time by phase."""
+        return read_phases(self.folder)
+
+    @cached_property
+    def settings(self) -> ProgramSettings | None:
+        """The program's settings, None if they were not recorded."""
+        return settings_of(self.folder)
+
+    @property
+    def wall_ns(self) -> int:
+        """The wall time of the run."""
+        return int(self.folder.meta.get("duration_ns") or 0)
+
+    @property
+    def processors(self) -> int:
+        """Processors that the program may use: of its affinity and control groups, or all."""
+        threads = None if self.settings is None else self.settings.threads
+        known = (self.folder.meta.get("machine") or {}).get("cores") or 1
+        return max(1, math.floor(known if threads is None else threads.usable_processors))
+
+    def is_on(self, source: str) -> bool:
+        """Whether a source recorded."""
+        status = statuses_of(self.folder.meta).get(source)
+        return status is not None and status.is_on
+
+    @cached_property
+    def steps(self) -> StepTimes | None:
+        """The steps, None without any."""
+        columns = self.fetch(_STEPS, process=self.process_id)
+        if not len(columns["begin_ns"]):
+            return None
+        figures = None if self.phases is None else self.phases.steps
+        warm_up = 0 if figures is None else figures.warm_up_steps
+        return StepTimes(_integers(columns["begin_ns"]), _integers(columns["end_ns"]), warm_up)
+
+    @cached_property
+    def in_model(self) -> Intervals:
+        """Time in layers, the backward pass, the optimizer and the data loader."""
+        columns = self.fetch(_IN_MODEL, process=self.process_id, thread=self.main_thread)
+        begin, end = _integers(columns["begin_ns"]), _integers(columns["end_ns"])
+        is_backward = np.asarray(columns["is_backward"], dtype=bool)
+        # Of the engine, what it needs between two nodes belongs to the pass.
+        backward = Intervals.union(begin[is_backward], end[is_backward])
+        until = backward.end_ns.copy()
+        follows = np.diff(backward.begin_ns, append=np.iinfo(np.int64).max // 2)
+        close = follows - (backward.end_ns - backward.begin_ns) <= LONGEST_ENGINE_GAP_NS
+        until[close] = np.append(backward.begin_ns[1:], 0)[close]
+        return Intervals.union(
+            np.concatenate([begin[~is_backward], backward.begin_ns]), np.concatenate([end[~is_backward], until])
+        )
+
+    @cached_property
+    def stacks(self) -> SampledStacks | None:
+        """The main thread's stack samples, None without any."""
+        of_main: dict[str, Value] = {"process": self.process_id, "thread": self.main_thread}
+        columns = self.fetch(_SAMPLES, **of_main)
+        if not len(columns["begin_ns"]):
+            return None
+        distinct = self.fetch(_DISTINCT, **of_main)
+        order = np.argsort(distinct["stack"])
+        frames = [tuple(distinct["frames"][place]) for place in order.tolist()]
+        place = np.searchsorted(distinct["stack"][order], columns["stack"])
+        times = ("begin_ns", "end_ns", "cpu_ns", "queued_ns", "line")
+        return SampledStacks(frames, place, *(_integers(columns[name]) for name in times))
+
+    def spans(self, pattern: str, *kinds: str) -> NamedSpans:
+        """Return the spans of kinds whose name is like an SQL pattern."""
+        columns = self.fetch(_NAMED, process=self.process_id, kinds=kinds, pattern=pattern)
+        names = ("span_id", "thread_id", "begin_ns", "end_ns")
+        return NamedSpans(*(_integers(columns[name]) for name in names))
+
+    def fetch(self, query: str, **values: Value) -> dict[str, Any]:
+        """Return the columns of a query."""
+        return fetch(self.folder, query, **values)
+
+    def figure(self, code: str, unit: str, query: str, **values: Value) -> EvidenceFigure:
+        """Return a figure of the tables with its query."""
+        sql = filled(query, **values)
+        with self.folder.reading():
+            ((value,),) = self.folder.sql(sql).fetchall()
+        return EvidenceFigure(code, None if value is None else float(value), unit, " ".join(sql.split()))
+
+    def without(
+        self, time: Intervals, *, remaining: float = 0.0, error_ns: float = 0.0
+    ) -> tuple[GainKind, TimeRange, float]:
+        """Replay without some time of the main thread, or with a part of it; return the gain.
+
+        It is a bound if the rules of the replay explain too little of the recording. The last value is the
+        explained fraction.
+        """
+        change = Modification("remove", "", math.inf) if not remaining else _faster(1 / remaining)
+        selection = Selection(change, 1, by_thread={self.main_thread: time}, error_ns=error_ns)
+        return self.replayed([selection])
+
+    def replayed(self, selections: list[Selection]) -> tuple[GainKind, TimeRange, float]:
+        """Replay with changes; return the gain and the explained fraction."""
+        found = replay_changes(self.process, selections)
+        if found.low_ns is None or found.high_ns is None:
+            cost = sum(each.on_thread(self.main_thread).total_ns for each in selections)
+            return GainKind.BOUND, TimeRange(0.0, cost), 1.0
+        return GainKind.REPLAYED, TimeRange(found.low_ns, found.high_ns), found.explained
+
+    def sampling_error_ns(self, time: Intervals) -> float:
+        """Return the standard error of sampled time: each end of a stretch is somewhere in one interval."""
+        interval_ns = float((self.folder.meta.get("stacks") or {}).get("interval_ns") or 0)
+        return interval_ns * math.sqrt(2 * len(time) / 12)
+
+    def step_variation_ns(self, time: Intervals = NO_INTERVALS) -> float | None:
+        """Return by how much the median step without some time is uncertain; None with one step or none.
+
+        It is half of the 90% interval, or of the range with fewer than five steps.
+        """
+        if self.steps is None:
+            return None
+        warm = self.steps.warm
+        durations = warm.end_ns - warm.begin_ns - time.covered_ns(warm.begin_ns, warm.end_ns)
+        if len(durations) < 2:
+            return None
+        estimate = quantile_so_far(durations.astype(np.float64), 0.5, CONFIDENCE)
+        if estimate is None or estimate.low is None or estimate.high is None:
+            return float(durations.max() - durations.min()) / 2
+        return (estimate.high - estimate.low) / 2
+
+
+def _faster(factor: float) -> Modification:
+    return Modification("speed_up", "", factor)
+
+
+def _integers(column: Any) -> Ints:
+    return np.ma.filled(column, 0).astype(np.int64)
