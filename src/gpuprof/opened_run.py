@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gpuprof.analyze.call_tree import CallTree
     from gpuprof.analyze.difference import Scaling
     from gpuprof.analyze.difference_summary import DifferenceSummary
+    from gpuprof.analyze.findings.engine import Findings
+    from gpuprof.analyze.findings.promises import Score
     from gpuprof.analyze.metrics import WeightName
     from gpuprof.analyze.phases import Phases
     from gpuprof.analyze.roofline.build import Roofline
@@ -210,6 +212,27 @@ class Run:
 
         removed = (remove,) if isinstance(remove, str) else tuple(remove)
         return predict(self._folder, remove=removed, speed_up=speed_up, workers=workers)
+
+    @quick_switching()
+    def findings(self) -> Findings:
+        """Find causes of lost time in the main process, the largest gain first (docs/commands/explain.md).
+
+        A sequence of `Finding`; `results` has what each rule says. Raises RunError for a damaged run.
+        """
+        from gpuprof.analyze.findings.engine import find
+
+        with self._folder.reading():
+            return find(self._folder)
+
+    @quick_switching()
+    def score(self, old: Run) -> Score:
+        """Compare this run with the gains that an older run's findings predict; also written to this run.
+
+        Raises RunError.
+        """
+        from gpuprof.analyze.findings.promises import score
+
+        return score(self._folder, old._folder)
 
     @quick_switching()
     def roofline(self, path: PathLike | None = None) -> Roofline:

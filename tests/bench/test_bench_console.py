@@ -13,7 +13,7 @@ from batches import batch_of
 from gpuprof.bench.benchmark_run import Request
 from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.results import files as results
-from gpuprof.bench.results.session import Finding, SessionResult
+from gpuprof.bench.results.session import BenchFinding, SessionResult
 from gpuprof.bench.workers.events import Event, State
 from gpuprof.bench.workers.schedule import RunEvent
 from gpuprof.cli import bench as command
@@ -28,7 +28,7 @@ class PlayedBenchmark:
     """A benchmark that has been made."""
 
     def __init__(self) -> None:
-        self.finding = Finding(SessionResult(SystemSpec("resnet50"), JobSettings(), [batch_of([1.0] * 60)]))
+        self.finding = BenchFinding(SessionResult(SystemSpec("resnet50"), JobSettings(), [batch_of([1.0] * 60)]))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.failures import DoesNotFitError
 from gpuprof.bench.measure.scaling import ProbeOutcome, largest_batch
 from gpuprof.bench.results.files import Stamp, document_of, row_of, to_csv, to_json
-from gpuprof.bench.results.session import Finding, SessionResult
+from gpuprof.bench.results.session import BenchFinding, SessionResult
 from gpuprof.bench.results.target import LatencyTarget
 from gpuprof.bench.results.text import to_markdown
 from gpuprof.bench.workers.schedule import Watcher, ignore
@@ -53,12 +53,12 @@ class Benchmark:
         self._watch = watch
         self._probed = probed
         self._search_failure: GpuprofError | None = None
-        self.finding = Finding(self._session(request.job).result)
+        self.finding = BenchFinding(self._session(request.job).result)
 
     def _session(self, job: JobSettings) -> Session:
         return Session(self.request.spec, job, self._watch)
 
-    def run(self) -> Finding:
+    def run(self) -> BenchFinding:
         """Do all of it. Failures are in the finding; an interrupt goes through."""
         request, job = self.request, self.request.job
         try:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from gpuprof.bench.benchmark_run import Benchmark, Request
     from gpuprof.bench.results.files import ResultFiles
-    from gpuprof.bench.results.session import Finding
+    from gpuprof.bench.results.session import BenchFinding
     from gpuprof.bench.workers.schedule import RunEvent
 
 UNTIL_OUT_OF_MEMORY = tuple(1 << power for power in range(11))
@@ -200,7 +200,7 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
         yield watch, probed
 
 
-def _hand_out(finding: Finding, files: ResultFiles, at: datetime.datetime, *, as_json: bool) -> None:
+def _hand_out(finding: BenchFinding, files: ResultFiles, at: datetime.datetime, *, as_json: bool) -> None:
     """Print the table, then write the files; do neither without a measurement.
 
     A full disk does not prevent the table, and a closed pipe does not prevent the files.
@@ -222,7 +222,7 @@ def _hand_out(finding: Finding, files: ResultFiles, at: datetime.datetime, *, as
 
 
 def _print(
-    finding: Finding, files: ResultFiles, at: datetime.datetime, more: list[str], *, as_json: bool
+    finding: BenchFinding, files: ResultFiles, at: datetime.datetime, more: list[str], *, as_json: bool
 ) -> None:
     from gpuprof.bench.benchmark_run import stamp_of
     from gpuprof.bench.results.files import document_of, to_json
@@ -241,7 +241,7 @@ def _print(
     click.echo()
 
 
-def _exit(finding: Finding) -> None:
+def _exit(finding: BenchFinding) -> None:
     """Exit with the verdict of the target: the worst of the batch sizes, or that of the largest."""
     verdicts = set(finding.verdicts.values())
     if finding.largest is not None:

@@ -38,10 +38,12 @@ def header(
     devices: Sequence[DeviceUse] = (),
     processes: Sequence[ProcessShare] = (),
     phases: Phases | None = None,
+    findings: Sequence[str] = (),
 ) -> str:
     """Return facts about the run, one line each; a fact missing in `meta` has no line.
 
-    `processes` are those of a capture; if there are several, each has a line. `phases` are the first lines.
+    `processes` are those of a capture; if there are several, each has a line. `phases` and `findings` are the
+    first lines.
     """
     # Not above, where it would delay the end of `gpuprof run`, which prints only the outline.
     from gpuprof.render.phases import phase_lines
@@ -49,6 +51,7 @@ def header(
     state = "complete" if meta.get("complete") else "incomplete: contains what could be recovered"
     facts = [
         *(phase_lines(phases) if phases is not None else ()),
+        *(("finding", each) for each in findings),
         ("run", f"{path.name} ({state})"),
         ("recorded", _extent(meta, by=" wall time")),
         ("machine", _machine(meta.get("machine") or {})),
@@ -63,6 +66,15 @@ def header(
         *(("damage", damage_text(each)) for each in damage_in(meta)),
         *(("note", note_text(each)) for each in notes_of(meta)),
     ]
+    return _labelled(facts)
+
+
+def phases_header(phases: Phases | None) -> str:
+    """Return the lines about the wall time; empty without phases."""
+    return _labelled(phase_lines(phases)) if phases is not None else ""
+
+
+def _labelled(facts: Sequence[tuple[str, str]]) -> str:
     lines = (f"{label:<{LABEL_WIDTH}} {text}" for label, text in facts if text)
     return "\n".join(wrapped(line, TABLE_WIDTH, " " * (LABEL_WIDTH + 1)) for line in lines)
 

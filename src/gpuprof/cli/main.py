@@ -29,6 +29,7 @@ _MODULES = {
     "compare": "compare",
     "demo": "run",
     "doctor": "doctor",
+    "explain": "explain",
     "export": "exchange",
     "flamegraph": "pages",
     "gate": "gate",

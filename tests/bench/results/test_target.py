@@ -12,7 +12,7 @@ from gpuprof.bench import benchmark_run
 from gpuprof.bench.benchmark_run import Benchmark, Request
 from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.measure.scaling import ProbeOutcome, largest_batch, saturation_point
-from gpuprof.bench.results.session import Finding, SessionResult
+from gpuprof.bench.results.session import BenchFinding, SessionResult
 from gpuprof.bench.results.target import parse_target
 from gpuprof.bench.results.text import finding_notes, notes_of
 from gpuprof.errors import BenchmarkError
@@ -72,7 +72,7 @@ class PlayedSession:
         return self.result
 
 
-def search_with(result_of: Any, monkeypatch: pytest.MonkeyPatch, slo: str = "p50<20ms") -> Finding:
+def search_with(result_of: Any, monkeypatch: pytest.MonkeyPatch, slo: str = "p50<20ms") -> BenchFinding:
     monkeypatch.setattr(PlayedSession, "result_of", staticmethod(result_of))
     monkeypatch.setattr(benchmark_run, "Session", PlayedSession)
     job = JobSettings((1,))

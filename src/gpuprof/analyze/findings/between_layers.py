@@ -25,14 +25,17 @@ _LEAST_PART = 0.005  # of the time in steps; less cannot become a finding
 # Files of packages that write logs: directories, or modules of the standard library.
 _LOGGING = ("logging/", "tensorboard/", "tensorboardX/", "torch/utils/tensorboard/", "wandb/", "mlflow/")
 _READS = """
-    SELECT span_id, start_ns FROM spans
-    WHERE process_id = {process} AND thread_id = {thread} AND kind = 'operator'
-        AND name IN ('aten::item', 'aten::is_nonzero', 'aten::_local_scalar_dense') ORDER BY start_ns
+    SELECT start_ns FROM spans
+    WHERE process_id = {process} AND thread_id = {thread} AND name = 'aten::item' ORDER BY start_ns
 """
 _COUNT_OF_READS = """
-    SELECT count(*) FROM spans WHERE process_id = {process} AND thread_id = {thread} AND name = 'aten::item'
-        AND EXISTS (FROM steps WHERE steps.process_id = {process} AND spans.start_ns >= begin_ns
-            AND spans.start_ns < end_ns)
+    SELECT count(*) FROM spans AS reads WHERE process_id = {process} AND thread_id = {thread}
+        AND name = 'aten::item'
+        AND EXISTS (FROM steps WHERE steps.process_id = {process} AND reads.start_ns >= begin_ns
+            AND reads.start_ns < end_ns)
+        AND NOT EXISTS (FROM spans AS updates WHERE updates.process_id = {process}
+            AND starts_with(updates.name, 'Optimizer.') AND reads.start_ns >= updates.start_ns
+            AND reads.start_ns < updates.start_ns + updates.duration_ns)
 """
 _TIME_OF_FUNCTION = """
     SELECT sum(duration_ns)::BIGINT FROM stacks
@@ -92,12 +95,10 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
     if stacks is None or not (stacks.cpu_ns >= 0).any():
         return Missing.STACKS
     steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
-    length = stacks.end_ns - stacks.begin_ns
-    outside = stacks.is_waiting & (2 * stacks.inside(record.in_model) < length)
-    outside &= 2 * stacks.inside(steps) > length
+    outside = stacks.is_waiting & ~stacks.is_inside(record.in_model) & stacks.is_inside(steps)
     drafts = []
     for function, samples in _by_function(stacks, outside).items():
-        time = stacks.covered(samples)
+        time = stacks.covered(samples).without(record.in_model)
         if time.total_ns < _LEAST_PART * steps.total_ns:
             continue
         error = record.sampling_error_ns(time)
@@ -150,12 +151,12 @@ def _logging_evidence(record: ProgramRecord, stretch: Stretch) -> tuple[Evidence
     if stretch.span is not None:
         found.append(record.figure("span_time", "ns", _TIME_OF_SPAN, **of, name=stretch.span))
     elif stretch.function is not None and stretch.line is not None:
-        where = {"function": stretch.function, "line": stretch.line}
-        found.append(record.figure("line_time", "ns", _TIME_OF_LINE, **of, **where))
-    elif stretch.function is not None:
-        found.append(
-            record.figure("function_time", "ns", _TIME_OF_FUNCTION, **of, function=stretch.function)
+        figure = record.figure(
+            "line_time", "ns", _TIME_OF_LINE, **of, function=stretch.function, line=stretch.line
         )
+        found.append(figure)
+    elif stretch.function is not None:
+        found.append(record.figure("function_time", "ns", _TIME_OF_FUNCTION, **of, function=stretch.function))
     return tuple(found)
 
 
@@ -195,7 +196,9 @@ def _stretches(record: ProgramRecord, steps: StepTimes, reads: Ints) -> list[Str
 
 def _joined(times: list[Intervals]) -> tuple[Ints, Ints]:
     all_of = [*times, NO_INTERVALS]
-    return np.concatenate([each.begin_ns for each in all_of]), np.concatenate([each.end_ns for each in all_of])
+    return np.concatenate([each.begin_ns for each in all_of]), np.concatenate(
+        [each.end_ns for each in all_of]
+    )
 
 
 def _own_spans(record: ProgramRecord) -> dict[str, tuple[Intervals, tuple[int, ...]]]:
@@ -225,24 +228,25 @@ def _around(record: ProgramRecord, steps: StepTimes, reads: Ints) -> Intervals:
 def _functions(stacks: SampledStacks, in_model: Intervals, steps: StepTimes) -> list[Stretch]:
     """Return the outermost functions whose time in steps is outside the model, and lines of what remains."""
     length = stacks.end_ns - stacks.begin_ns
-    in_steps = stacks.inside(Intervals.union(steps.begin_ns, steps.end_ns))
-    is_in_step = 2 * in_steps > length
-    outside = np.where(is_in_step, length - stacks.inside(in_model), 0)
-    inside = np.where(is_in_step, length, 0)
+    is_in_step = stacks.is_inside(Intervals.union(steps.begin_ns, steps.end_ns))
+    is_outside = is_in_step & ~stacks.is_inside(in_model)
+    outside, inside = np.where(is_outside, length, 0), np.where(is_in_step, length, 0)
     count = len(stacks.frames)
     outside_of = np.bincount(stacks.stack, weights=outside, minlength=count)
     total_of = np.bincount(stacks.stack, weights=inside, minlength=count)
     share = _outside_by_frame(stacks.frames, outside_of, total_of)
-    keys = [next((each for each in frames if share.get(each, 0) >= _OUTSIDE), None) for frames in stacks.frames]
+    keys = [
+        next((each for each in frames if share.get(each, 0) >= _OUTSIDE), None) for frames in stacks.frames
+    ]
     found = []
     for function in dict.fromkeys(key for key in keys if key is not None):
         own_stacks = np.array([key == function for key in keys], dtype=bool)
-        chosen = own_stacks[stacks.stack] & is_in_step
+        chosen = own_stacks[stacks.stack] & is_outside
         logs = _writes_logs([frames for frames, own in zip(stacks.frames, own_stacks, strict=True) if own])
-        found.append(Stretch(stacks.covered(chosen), function, is_sampled=True, logs=logs))
-    is_rest = np.array([key is None for key in keys], dtype=bool)[stacks.stack] & is_in_step
-    is_rest &= 2 * outside > length
-    return [*found, *_lines(stacks, is_rest)]
+        time = stacks.covered(chosen).without(in_model)
+        found.append(Stretch(time, function, is_sampled=True, logs=logs))
+    is_rest = np.array([key is None for key in keys], dtype=bool)[stacks.stack] & is_outside
+    return [*found, *_lines(stacks, in_model, is_rest)]
 
 
 def _outside_by_frame(frames: list[tuple[str, ...]], outside: Any, total: Any) -> dict[str, float]:
@@ -258,10 +262,10 @@ def _outside_by_frame(frames: list[tuple[str, ...]], outside: Any, total: Any) -
     return {frame: own / whole for frame, (own, whole) in sums.items()}
 
 
-def _lines(stacks: SampledStacks, chosen: Any) -> list[Stretch]:
+def _lines(stacks: SampledStacks, in_model: Intervals, chosen: Any) -> list[Stretch]:
     """Return stretches by the line of the innermost function."""
     keys = np.stack([stacks.stack[chosen], stacks.line[chosen]])
-    found = {}
+    found: dict[tuple[str, int], Any] = {}
     for stack, line in np.unique(keys, axis=1).T.tolist():
         frames = stacks.frames[stack]
         if frames and line:
@@ -269,7 +273,7 @@ def _lines(stacks: SampledStacks, chosen: Any) -> list[Stretch]:
             key = (frames[-1], line)
             found[key] = found[key] | own if key in found else own
     return [
-        Stretch(stacks.covered(own), function, line, is_sampled=True)
+        Stretch(stacks.covered(own).without(in_model), function, line, is_sampled=True)
         for (function, line), own in found.items()
     ]
 
@@ -279,9 +283,7 @@ def _writes_logs(stacks: list[tuple[str, ...]]) -> bool:
     return any(f"({part}" in frame or f"/{part}" in frame for frame in frames for part in _LOGGING)
 
 
-def _with_span(
-    stretch: Stretch, spans: dict[str, tuple[Intervals, tuple[int, ...]]]
-) -> Stretch:
+def _with_span(stretch: Stretch, spans: dict[str, tuple[Intervals, tuple[int, ...]]]) -> Stretch:
     """Return a stretch with the times of the program's span that is the same, which are exact."""
     for name, (time, ids) in spans.items():
         both = int(stretch.time.covered_ns(time.begin_ns, time.end_ns).sum())

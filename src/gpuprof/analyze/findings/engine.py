@@ -27,7 +27,7 @@ from gpuprof.analyze.findings.record import ProgramRecord
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
 
-# A gain is significant from this part of the wall time: of the steps if the cause is in them, else of the run.
+# A gain is significant from this part of the wall time: of a step if the cause is in steps, else of the run.
 LEAST_PART = 0.01
 _SYMPTOM = 0.5  # of its time is that of the cause
 _INCOMPLETE = 0.5
@@ -81,7 +81,9 @@ def find(folder: RunFolder) -> Findings:
         significant = [pair for pair in judged if _is_significant(record, *pair)]
         kept += [pair for pair in significant if not _is_symptom(kept, pair[0])]
         results.append(_result(record, rule, judged, significant))
-    found = sorted((finding for _, finding in kept), key=lambda each: -each.gain.run.low_ns)
+    found = sorted(
+        (finding for _, finding in kept), key=lambda each: (-each.gain.run.low_ns, -each.gain.run.high_ns)
+    )
     figures = None if record.phases is None else record.phases.steps
     return Findings(
         tuple(found), tuple(results), record.wall_ns, None if figures is None else figures.median_ns
@@ -149,7 +151,7 @@ def _finding(record: ProgramRecord, draft: Draft) -> Finding:
 
 
 def _costs(record: ProgramRecord, draft: Draft) -> tuple[float, float | None, float]:
-    """Return the time of the cause in the run and in a warm step, and the part of it that is in warm steps."""
+    """Return the time of the cause in the run and in a warm step, and the part in warm steps."""
     total_ns = float(draft.time.total_ns)
     if record.steps is None or not total_ns:
         return total_ns, None, 0.0

@@ -11,6 +11,7 @@ from gpuprof.analyze.whatif.prediction import replay_changes
 if TYPE_CHECKING:
     from gpuprof.analyze.findings.finding import EvidenceFigure
     from gpuprof.analyze.findings.record import NamedSpans, ProgramRecord
+    from gpuprof.analyze.whatif.tables import Value
 
 _IN_PROCESS = "enumerate(DataLoader)#\\_SingleProcessDataLoaderIter%"
 _BY_WORKERS = "enumerate(DataLoader)#\\_MultiProcessingDataLoaderIter%"
@@ -119,7 +120,7 @@ def _values(record: ProgramRecord, *, is_in_process: bool) -> dict[str, Any]:
 
 
 def _evidence(record: ProgramRecord, pattern: str) -> tuple[EvidenceFigure, ...]:
-    of = {"process": record.process_id, "thread": record.main_thread, "pattern": pattern}
+    of: dict[str, Value] = {"process": record.process_id, "thread": record.main_thread, "pattern": pattern}
     return (
         record.figure("loader_time", "ns", _TIME, **of),
         record.figure("fetches", "count", _FETCHES, **of),

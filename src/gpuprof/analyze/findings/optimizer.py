@@ -14,11 +14,12 @@ from gpuprof.analyze.whatif.selection import Modification, Selection
 
 if TYPE_CHECKING:
     from gpuprof.analyze.findings.record import NamedSpans, ProgramRecord
+    from gpuprof.analyze.whatif.tables import Value
     from gpuprof.run.program_settings import OptimizerSettings
 
 # The fused step of Adam reads parameter, gradient and both moments, and writes all but the gradient. As many
-# bytes move in two of the loop's operators, and the third has the largest part of its arithmetic. Measured for
-# 4 sizes with 1 and 2 threads, the fused step takes 0.9 to 1.5 times the first two, and at most all three.
+# bytes move in two of the loop's operators, and the third has most of its arithmetic. Measured for 4 sizes
+# with 1 and 2 threads, the fused step takes 0.9 to 1.5 times the first two, and at most all three.
 _SAME_BYTES = ("aten::lerp_", "aten::addcdiv_")
 _AND_ARITHMETIC = (*_SAME_BYTES, "aten::sqrt")
 _FASTEST = 0.8
@@ -72,7 +73,7 @@ def _draft(record: ProgramRecord, settings: OptimizerSettings, spans: NamedSpans
     )
     is_replayed = GainKind.REPLAYED in (low[0], high[0])
     gain = TimeRange(low[1].low_ns, high[1].high_ns) if is_replayed else TimeRange(0.0, high[1].high_ns)
-    of = {"process": record.process_id, "thread": record.main_thread, "name": name}
+    of: dict[str, Value] = {"process": record.process_id, "thread": record.main_thread, "name": name}
     evidence = (
         record.figure("optimizer_time", "ns", _TIME, **of),
         record.figure("optimizer_steps", "count", _STEPS, **of),
@@ -94,7 +95,7 @@ def _gain(
     end = np.concatenate([each.end_ns for each in own])
     inside = whole.place(begin) >= 0
     rest = Intervals.union(begin[inside], end[inside])
-    selections = [_selection(record, without(whole, rest), Modification("remove", "", math.inf))]
+    selections = [_selection(record, whole.without(rest), Modification("remove", "", math.inf))]
     if remaining < 1:
         selections.append(_selection(record, rest, Modification("speed_up", "", 1 / remaining)))
     return record.replayed(selections)
@@ -102,11 +103,3 @@ def _gain(
 
 def _selection(record: ProgramRecord, time: Intervals, change: Modification) -> Selection:
     return Selection(change, 1, by_thread={record.main_thread: time})
-
-
-def without(whole: Intervals, part: Intervals) -> Intervals:
-    """Return what is left of intervals; `part` is inside them."""
-    begin = np.sort(np.concatenate([whole.begin_ns, part.end_ns]))
-    end = np.sort(np.concatenate([whole.end_ns, part.begin_ns]))
-    kept = end > begin
-    return Intervals(begin[kept], end[kept])

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 _STEPS = "SELECT begin_ns, end_ns FROM steps WHERE process_id = {process} ORDER BY begin_ns"
 _NAMED = """
     SELECT span_id, thread_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
-    WHERE process_id = {process} AND kind IN (SELECT unnest({kinds}::VARCHAR[])) AND name LIKE {pattern} ESCAPE '\\'
+    WHERE process_id = {process} AND kind IN (SELECT unnest({kinds}::VARCHAR[]))
+        AND name LIKE {pattern} ESCAPE '\\'
     ORDER BY start_ns
 """
 # Time in the model, its optimizer and its loader. The backward pass may be on another thread.
@@ -118,9 +119,10 @@ class SampledStacks:
     queued_ns: Ints
     line: Ints
 
-    def inside(self, intervals: Intervals) -> Ints:
-        """Return how much of each sample's time is in the intervals."""
-        return intervals.covered_ns(self.begin_ns, self.end_ns)
+    def is_inside(self, intervals: Intervals) -> npt.NDArray[np.bool_]:
+        """Return which stacks were read in the intervals: a sample's stack is that at its end."""
+        found: npt.NDArray[np.bool_] = intervals.place(self.end_ns) >= 0
+        return found
 
     def covered(self, chosen: npt.NDArray[np.bool_]) -> Intervals:
         """Return the time of some samples."""
@@ -202,7 +204,8 @@ class ProgramRecord:
         close = follows - (backward.end_ns - backward.begin_ns) <= LONGEST_ENGINE_GAP_NS
         until[close] = np.append(backward.begin_ns[1:], 0)[close]
         return Intervals.union(
-            np.concatenate([begin[~is_backward], backward.begin_ns]), np.concatenate([end[~is_backward], until])
+            np.concatenate([begin[~is_backward], backward.begin_ns]),
+            np.concatenate([end[~is_backward], until]),
         )
 
     @cached_property

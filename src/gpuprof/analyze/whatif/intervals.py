@@ -53,6 +53,12 @@ class Intervals:
         """Return how much of each given interval is covered."""
         return self._covered_before(end_ns) - self._covered_before(begin_ns)
 
+    def without(self, other: Intervals) -> Intervals:
+        """Return what the other ones do not cover."""
+        edges = np.unique(np.concatenate([self.begin_ns, self.end_ns, other.begin_ns, other.end_ns]))
+        kept = (self.place(edges[:-1]) >= 0) & (other.place(edges[:-1]) < 0)
+        return Intervals.union(edges[:-1][kept], edges[1:][kept])
+
     def _covered_before(self, times_ns: Ints) -> Ints:
         if not len(self):
             return np.zeros(len(times_ns), dtype=np.int64)

@@ -149,7 +149,7 @@ class SessionResult:
 
 
 @dataclass(slots=True)
-class Finding:
+class BenchFinding:
     """What a benchmark found besides the figures of each batch size."""
 
     session: SessionResult

@@ -18,7 +18,7 @@ from gpuprof.text.units import duration_parts, format_bytes, format_quantity
 
 if TYPE_CHECKING:
     from gpuprof.bench.results.files import Stamp
-    from gpuprof.bench.results.session import BatchResult, Finding, SessionResult, Startup
+    from gpuprof.bench.results.session import BatchResult, BenchFinding, SessionResult, Startup
     from gpuprof.stats.quantiles import Estimate
 
 
@@ -154,7 +154,7 @@ def energy_notes(batches: Sequence[BatchResult]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def finding_notes(finding: Finding) -> list[str]:
+def finding_notes(finding: BenchFinding) -> list[str]:
     """Return what a benchmark found besides its batch sizes: verdicts, the largest batch, start-up, a run."""
     notes = [f"batch size {size}: the target is {verdict}" for size, verdict in finding.verdicts.items()]
     if finding.memory_ended is not None:

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of findings: one sentence, a repair as code, names of figures, and what rules lack."""
+
+from __future__ import annotations
+
+from gpuprof.text.messages import Messages, Values
+from gpuprof.text.units import counted, format_duration, format_quantity, format_share
+
+_FORMATS = {"ns": format_duration, "quantity": format_quantity}
+
+
+def _loader_title(values: Values) -> str:
+    of = f" of {values['dataset']}" if values["dataset"] else ""
+    if values["is_in_process"]:
+        return f"The main process loads the data{of} itself: the DataLoader has no workers"
+    workers = values["workers"]
+    who = "the DataLoader's workers" if workers is None else counted(workers, "DataLoader worker")
+    return f"The main process waits for {who}{of}"
+
+
+def _loader_fix(values: Values) -> str:
+    workers = values["suggested"]
+    if workers is None:
+        return "make a fetch of the dataset cheaper: cache it, or move work out of __getitem__"
+    size = "" if values["batch_size"] is None else f"batch_size={values['batch_size']}, "
+    return (
+        f"DataLoader({values['dataset'] or 'dataset'}, {size}num_workers={workers}, persistent_workers=True)"
+    )
+
+
+def _where(values: Values) -> str:
+    if values.get("span") is not None:
+        return f"span {values['span']}"
+    if values.get("line") is not None:
+        return f"{values['function']}, line {values['line']}"
+    return str(values["function"]) if values.get("function") else "the program's own code"
+
+
+def _logging_title(values: Values) -> str:
+    where = _where(values)
+    if values["reads"] >= 1:
+        return (
+            f"Each step reads {counted(round(values['reads']), 'value')} of tensors with .item() in {where}"
+        )
+    return f"Each step writes logs in {where}"
+
+
+def _collections_title(values: Values) -> str:
+    if values["in_each_step"]:
+        return "Python's garbage collector collects all objects in each step"
+    return (
+        f"Python's garbage collector pauses the main thread ({counted(values['collections'], 'collection')})"
+    )
+
+
+def _collections_fix(values: Values) -> str:
+    if values["in_each_step"]:
+        return "remove gc.collect() from the step; or, before the first step:\ngc.collect()\ngc.freeze()"
+    return "# before the first step\ngc.collect()\ngc.freeze()"
+
+
+def _waiting_title(values: Values) -> str:
+    return f"The main thread waits in {values['function']}, called by {values['caller']}"
+
+
+TITLES = Messages(
+    {
+        "loader": _loader_title,
+        "collections": _collections_title,
+        "logging": _logging_title,
+        "gpu_synchronization": "The host waits {waits:#time} for the GPU in {name}",
+        "pageable_copies": "Copies between host and GPU use pageable memory ({copies:#copy/copies})",
+        "optimizer": (
+            "{name} updates {parameters:#parameter} one after the other, with several operators for each: "
+            "it is not fused"
+        ),
+        "waiting": _waiting_title,
+        "launches": "The GPU waits for launches of the host in {idle_share:percent} of the time in steps",
+        "threads": "Operators use {threads:#thread} on {processors:#processor}",
+        "unused_import": "{package} is imported and not used afterwards",
+        "startup": "{function} takes a large part of the time before the first step",
+    },
+    _FORMATS,
+)
+FIXES = Messages(
+    {
+        "loader": _loader_fix,
+        "collections": _collections_fix,
+        "logging": (
+            "log every 50th step only, or collect tensors and read them together:\n"
+            "torch.stack(values).tolist()"
+        ),
+        "gpu_synchronization": "keep the values on the GPU, and read them every 50th step only",
+        "pageable_copies": 'DataLoader(..., pin_memory=True); tensor.to("cuda", non_blocking=True)',
+        "optimizer": "torch.optim.{name}(parameters, fused=True)",
+        "waiting": lambda values: (
+            "remove the sleep, or sleep in another thread"
+            if values["is_sleep"]
+            else "do the work that is waited for earlier, in another thread or process"
+        ),
+        "launches": 'torch.compile(model, mode="reduce-overhead")',
+        "threads": "torch.set_num_threads({processors})",
+        "unused_import": "import {package} where it is used, inside the function",
+        "startup": "save the result of this function, and load it at the next start",
+    }
+)
+RULES = Messages(
+    {
+        "loader": "data loader",
+        "collections": "garbage collections",
+        "logging": "logging and reading of values",
+        "gpu_synchronization": "waits for the GPU",
+        "pageable_copies": "copies of pageable memory",
+        "optimizer": "optimizer that is not fused",
+        "waiting": "sleeps and waits of the main thread",
+        "launches": "launch-bound GPU",
+        "threads": "more threads than processors",
+        "unused_import": "unused imports",
+        "startup": "slow start-up",
+    }
+)
+MISSING = Messages(
+    {
+        "steps": "the program has no steps; mark them with gpuprof.span('step')",
+        "operators": "operators were not recorded",
+        "stacks": "Python stacks were not sampled",
+        "collections": "garbage collections were not recorded",
+        "settings": "settings of the program were not recorded",
+        "threads": "times of threads were not recorded",
+        "kernels": "GPU work was not recorded",
+    }
+)
+FIGURES = Messages(
+    {
+        "loader_time": "time in the loader",
+        "fetches": "fetches",
+        "fetches_on_processor": "part of the fetches on a processor",
+        "collection_time": "time in collections",
+        "full_collections": "full collections",
+        "reads_in_steps": "values read in steps",
+        "span_time": "time in the span",
+        "line_time": "sampled time in the line",
+        "function_time": "sampled time in the function",
+        "function_time_before_steps": "sampled time in the function before the first step",
+        "import_time": "sampled time of the import",
+        "optimizer_time": "time in the optimizer",
+        "optimizer_steps": "steps of the optimizer",
+        "optimizer_operators": "operators in them",
+        "queued": "threads waited for a processor",
+        "ran": "threads ran",
+        "wait_time": "time of the waits",
+        "waits": "waits",
+        "copy_time": "time of the copies on the GPU",
+        "copies": "copies",
+        "kernel_time": "time of kernels",
+        "kernels": "kernels",
+    }
+)
+OUTCOMES = Messages(
+    {
+        "hit": "as predicted",
+        "missed": "not as predicted",
+        "not_repaired": "still found",
+        "together": "gone, with others",
+        "unknown": "gone, without a comparison",
+    }
+)
+KINDS = Messages({"replayed": "replayed", "rerun": "measured again", "bound": "upper bound"})
+FACTORS = Messages(
+    {
+        "replayed": "replayed",
+        "rerun": "measured again",
+        "bound": "upper bound",
+        "explained": "explained",
+        "steadiness": "steadiness of the steps",
+        "incomplete": "incomplete run",
+    }
+)
+
+
+def figure_text(unit: str, value: float | None) -> str:
+    """Return a figure with its unit."""
+    if value is None:
+        return "unknown"
+    if unit == "ns":
+        return format_duration(value)
+    return format_share(value) if unit == "ratio" else f"{value:,.0f}"

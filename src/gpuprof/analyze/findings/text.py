@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings as lines of text and as plain data for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from gpuprof.analyze.findings.finding import GainKind, Verdict
+from gpuprof.analyze.findings.messages import (
+    FACTORS,
+    FIGURES,
+    FIXES,
+    KINDS,
+    MISSING,
+    OUTCOMES,
+    RULES,
+    TITLES,
+    figure_text,
+)
+from gpuprof.analyze.findings.promises import Outcome
+from gpuprof.text.sanitize import escape_text
+from gpuprof.text.table import wrapped
+from gpuprof.text.units import format_duration, format_share
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.findings.engine import Findings
+    from gpuprof.analyze.findings.finding import Finding, RuleResult, TimeRange
+    from gpuprof.analyze.findings.promises import Score
+
+_LABEL_WIDTH = 11
+_WIDTH = 100
+
+
+def title(finding: Finding) -> str:
+    """Return the sentence of a finding."""
+    return TITLES.text(finding.rule.value, finding.values)
+
+
+def repair(finding: Finding) -> str:
+    """Return the repair, a few lines of code."""
+    return FIXES.text(finding.rule.value, finding.values)
+
+
+def gain_text(finding: Finding, step_ns: float | None) -> str:
+    """Return the gain of a step, or of the run for a cause outside the steps, with its kind."""
+    gain = finding.gain
+    if gain.step is not None and step_ns:
+        amount = f"{_range(gain.step, gain.kind)} a step ({_share(gain.step, step_ns)})"
+    else:
+        amount = f"{_range(gain.run, gain.kind)} of the run"
+    kind = "" if gain.kind is GainKind.BOUND else f", {KINDS.text(gain.kind.value, {})}"
+    return f"gain {amount}{kind}, confidence {finding.confidence:.2f}"
+
+
+def short_lines(findings: Findings, most: int) -> list[str]:
+    """Return the sentence and the gain of the first findings, one line each."""
+    return [
+        f"{title(each)}. {gain_text(each, findings.step_ns).capitalize()}" for each in findings.found[:most]
+    ]
+
+
+def explanation(findings: Findings, run: str) -> str:
+    """Return all findings with their evidence, and what the other rules say. `run` is the name of the run."""
+    lines = []
+    for number, finding in enumerate(findings, start=1):
+        lines += [
+            wrapped(f"{number}  {title(finding)}", _WIDTH, "   "),
+            *_details(finding, findings, run),
+            "",
+        ]
+    if not findings:
+        lines += ["no cause of lost time was found", ""]
+    lines += [wrapped(line, _WIDTH, " " * _LABEL_WIDTH) for line in _others(findings)]
+    return "\n".join(lines).rstrip()
+
+
+def score_text(found: Score) -> str:
+    """Return what an old run's findings predicted and what the new run got."""
+    lines = []
+    if found.old_step_ns is not None and found.new_step_ns is not None:
+        before, now = format_duration(found.old_step_ns), format_duration(found.new_step_ns)
+        lines.append(f"a step    {before} before, {now} now")
+    for each in found.promises:
+        unit = " a step" if each.is_of_step else ""
+        lines.append(f"{OUTCOMES.text(each.outcome.value, {})}: {title(each.finding)}")
+        lines.append(f"  predicted {_range(each.predicted, each.finding.gain.kind)}{unit}")
+        if each.outcome in (Outcome.HIT, Outcome.MISSED, Outcome.UNKNOWN):
+            lines.append(f"  got       {_got(each.got_ns, each.got)}{unit}")
+    if found.together is not None:
+        predicted, got, outcome = found.together
+        lines.append(f"{OUTCOMES.text(outcome.value, {})}: all causes that are gone")
+        lines.append(f"  predicted {_range(predicted, GainKind.REPLAYED)} a step")
+        lines.append(f"  got       {_got(None, got)} a step")
+    if not found.promises:
+        lines.append("the old run has no finding")
+    lines.append("" if found.kept_in is None else f"score written to {found.kept_in}")
+    return "\n".join(wrapped(line, _WIDTH, " " * 12) for line in lines).rstrip()
+
+
+def _got(got_ns: float | None, got: TimeRange | None) -> str:
+    if got is None:
+        return f"{format_duration(got_ns)}, without an interval: fewer than five steps"
+    ends = f"{format_duration(got.low_ns)} to {format_duration(got.high_ns)}"
+    if got_ns is None:
+        return ends
+    return (
+        format_duration(got_ns) if got.low_ns == got.high_ns else f"{format_duration(got_ns)} (90% CI {ends})"
+    )
+
+
+def plain(findings: Findings) -> dict[str, Any]:
+    """Return values for JSON, with units in the keys."""
+    return {
+        "wall_ns": findings.wall_ns,
+        "step_ns": findings.step_ns,
+        "findings": [_plain(each) for each in findings],
+        "rules": [{name: _value(value) for name, value in asdict(each).items()} for each in findings.results],
+    }
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    values = asdict(finding)
+    return {
+        **values,
+        "rule": finding.rule.value,
+        "title": title(finding),
+        "fix": repair(finding),
+        "gain": {**values["gain"], "kind": finding.gain.kind.value},
+        "confidence": finding.confidence,
+        "symptoms": [each.value for each in finding.symptoms],
+    }
+
+
+def _value(value: Any) -> Any:
+    return getattr(value, "value", value)
+
+
+def _details(finding: Finding, findings: Findings, run: str) -> Iterator[str]:
+    yield _line("gain", gain_text(finding, findings.step_ns).removeprefix("gain "))
+    cost = f"{format_duration(finding.cost_run_ns)} of the run"
+    if finding.cost_step_ns is not None:
+        cost = f"{format_duration(finding.cost_step_ns)} a step, {cost}"
+    yield _line("cost", cost)
+    figures = [
+        f"{FIGURES.text(each.code, {})} {figure_text(each.unit, each.value)}" for each in finding.evidence
+    ]
+    yield _line("evidence", ", ".join(figures))
+    factors = [f"{FACTORS.text(name, {})} {value:.2f}" for name, value in finding.factors.items()]
+    yield _line("confidence", " x ".join(factors))
+    if where := _where(finding):
+        yield _line("where", where)
+    if finding.symptoms:
+        yield _line("explains", ", ".join(RULES.text(each.value, {}) for each in finding.symptoms))
+    first, *more = repair(finding).split("\n")
+    yield _line("fix", first)
+    yield from (_line("", line) for line in more)
+    yield _line("check", f"gpuprof explain NEW --against {run}")
+
+
+def _where(finding: Finding) -> str:
+    places = finding.places
+    words = [] if places.function is None else [places.function]
+    words += [] if places.line is None else [f"line {places.line}"]
+    words += [f"spans {', '.join(map(str, places.spans))}"] if places.spans else []
+    return ", ".join(words)
+
+
+def _others(findings: Findings) -> Iterator[str]:
+    """Yield what is not significant, not found and unknown, a line each."""
+    small = [each for each in findings.results if each.verdict is Verdict.NOT_SIGNIFICANT]
+    for each in small:
+        yield f"{'too small':<{_LABEL_WIDTH}}{_small(each)}"
+    absent = [each for each in findings.results if each.verdict is Verdict.NOT_FOUND]
+    if absent:
+        names = ", ".join(RULES.text(each.rule.value, {}) for each in absent)
+        yield f"{'not found':<{_LABEL_WIDTH}}{names}"
+    for each in findings.results:
+        if each.missing is not None:
+            why = MISSING.text(each.missing.value, {})
+            yield f"{'unknown':<{_LABEL_WIDTH}}{RULES.text(each.rule.value, {})}: {why}"
+
+
+def _small(result: RuleResult) -> str:
+    gain, least = format_duration(result.largest_ns), format_duration(result.least_ns)
+    return f"{RULES.text(result.rule.value, {})}: a gain of {gain} at most; significant from {least}"
+
+
+def _line(label: str, text: str) -> str:
+    return wrapped(f"   {label:<{_LABEL_WIDTH}}{escape_text(text)}", _WIDTH, " " * (_LABEL_WIDTH + 3))
+
+
+def _range(time: TimeRange, kind: GainKind) -> str:
+    low, high = format_duration(time.low_ns), format_duration(time.high_ns)
+    if kind is GainKind.BOUND and time.low_ns <= 0:
+        return f"at most {high}"
+    return high if low == high else f"{low} to {high}"
+
+
+def _share(time: TimeRange, whole_ns: float) -> str:
+    return format_share(time.high_ns / whole_ns)

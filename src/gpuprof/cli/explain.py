@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof explain`: causes of lost time in a run, and whether their predicted gains came true."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import click
+
+
+@click.command("explain", short_help="Print causes of lost time in a run, with fixes and gains.")
+@click.argument("run", metavar="R")
+@click.option(
+    "--against",
+    metavar="OLD",
+    help="Compare R with the gains that the findings of this older run predict, and write the score to R.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
+def explain(run: str, against: str | None, as_json: bool) -> None:
+    """Print what holds up the program of the run R, where, what to change, and the predicted gain.
+
+    The gain is an interval of wall time. Findings are ordered by its low end; gains do not add up.
+    """
+    from gpuprof import api
+    from gpuprof.analyze.findings.promises import plain_score
+    from gpuprof.analyze.findings.text import explanation, plain, score_text
+
+    opened = api.open(run)
+    score = None if against is None else opened.score(api.open(against))
+    findings = opened.findings()
+    if as_json:
+        values = {"run": run, **plain(findings)}
+        if score is not None:
+            values["score"] = plain_score(score)
+        click.echo(json.dumps(values, indent=2))
+        return
+    from gpuprof.cli.header import phases_header
+
+    if lines := phases_header(opened.phases()):
+        click.echo(lines)
+        click.echo()
+    if score is not None:
+        click.echo(score_text(score))
+        click.echo()
+    click.echo(explanation(findings, shlex.quote(run)))
