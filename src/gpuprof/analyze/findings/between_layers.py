@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,9 @@ def logging(record: ProgramRecord) -> list[Draft] | Missing:
     drafts = []
     for stretch in _stretches(record, record.steps, reads):
         counts = _count_inside(stretch, record.steps, reads)
-        if stretch.logs or float(np.mean(counts > 0)) >= _IN_EACH_STEP:
+        warm = record.steps.warm
+        is_logged = stretch.time.covered_ns(warm.begin_ns, warm.end_ns) > 0
+        if float(np.mean((counts > 0) | (is_logged & stretch.logs))) >= _IN_EACH_STEP:
             drafts.append(_logging_draft(record, stretch, float(np.median(counts))))
     return drafts
 
@@ -97,7 +100,7 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
     steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
     outside = stacks.is_waiting & ~stacks.is_inside(record.in_model) & stacks.is_inside(steps)
     drafts = []
-    for function, samples in _by_function(stacks, outside).items():
+    for function, samples in _by_function(stacks, outside):
         time = stacks.covered(samples).without(record.in_model)
         if time.total_ns < _LEAST_PART * steps.total_ns:
             continue
@@ -116,17 +119,15 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
     return drafts
 
 
-def _by_function(stacks: SampledStacks, chosen: Any) -> dict[tuple[str, str], Any]:
-    """Return which samples wait in which function: the innermost frame and its caller."""
-    found: dict[tuple[str, str], Any] = {}
-    for stack in np.unique(stacks.stack[chosen]).tolist():
-        frames = stacks.frames[stack]
-        if not frames:
-            continue
-        key = (frames[-1], frames[-2] if len(frames) > 1 else frames[-1])
-        own = chosen & (stacks.stack == stack)
-        found[key] = found[key] | own if key in found else own
-    return found
+def _by_function(stacks: SampledStacks, chosen: Any) -> Iterator[tuple[tuple[str, str], Any]]:
+    """Yield the functions in which samples wait, with their callers, and the places of these samples."""
+    pairs = [(frames[-1], frames[-2:][0]) if frames else None for frames in stacks.frames]
+    places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+    known = list(places)
+    of_stack = np.array([places[pair] for pair in pairs], dtype=np.int64)
+    for (place,), own in _grouped(chosen, of_stack[stacks.stack]):
+        if (pair := known[place]) is not None:
+            yield pair, own
 
 
 def _logging_draft(record: ProgramRecord, stretch: Stretch, reads: float) -> Draft:
@@ -234,10 +235,8 @@ def _functions(stacks: SampledStacks, in_model: Intervals, steps: StepTimes) -> 
     count = len(stacks.frames)
     outside_of = np.bincount(stacks.stack, weights=outside, minlength=count)
     total_of = np.bincount(stacks.stack, weights=inside, minlength=count)
-    share = _outside_by_frame(stacks.frames, outside_of, total_of)
-    keys = [
-        next((each for each in frames if share.get(each, 0) >= _OUTSIDE), None) for frames in stacks.frames
-    ]
+    is_of_model = _frames_of_model(stacks.frames, outside_of, total_of)
+    keys = [next((each for each in frames if each not in is_of_model), None) for frames in stacks.frames]
     found = []
     for function in dict.fromkeys(key for key in keys if key is not None):
         own_stacks = np.array([key == function for key in keys], dtype=bool)
@@ -249,33 +248,47 @@ def _functions(stacks: SampledStacks, in_model: Intervals, steps: StepTimes) -> 
     return [*found, *_lines(stacks, in_model, is_rest)]
 
 
-def _outside_by_frame(frames: list[tuple[str, ...]], outside: Any, total: Any) -> dict[str, float]:
-    """Return for each function the part of its time that is outside the model."""
+def _frames_of_model(frames: list[tuple[str, ...]], outside: Any, total: Any) -> set[str]:
+    """Return the functions that the model is part of, or that are a part of it themselves.
+
+    `outside` and `total` are times of each stack in steps: outside the model, and all.
+    """
     sums: dict[str, list[float]] = {}
     for stack, own, whole in zip(frames, outside.tolist(), total.tolist(), strict=True):
-        if not whole:
-            continue
         for frame in set(stack):
             found = sums.setdefault(frame, [0.0, 0.0])
-            found[0] += own
+            found[0] += whole - own
             found[1] += whole
-    return {frame: own / whole for frame, (own, whole) in sums.items()}
+    most = (1 - _OUTSIDE) * float((total - outside).sum())
+    return {
+        frame
+        for frame, (inside, whole) in sums.items()
+        if not whole or inside > (1 - _OUTSIDE) * whole or inside > most
+    }
 
 
 def _lines(stacks: SampledStacks, in_model: Intervals, chosen: Any) -> list[Stretch]:
     """Return stretches by the line of the innermost function."""
-    keys = np.stack([stacks.stack[chosen], stacks.line[chosen]])
-    found: dict[tuple[str, int], Any] = {}
-    for stack, line in np.unique(keys, axis=1).T.tolist():
-        frames = stacks.frames[stack]
-        if frames and line:
-            own = chosen & (stacks.stack == stack) & (stacks.line == line)
-            key = (frames[-1], line)
-            found[key] = found[key] | own if key in found else own
+    innermost = [frames[-1] if frames else "" for frames in stacks.frames]
+    functions = list(dict.fromkeys(innermost))
+    places = {function: place for place, function in enumerate(functions)}
+    function = np.array([places[each] for each in innermost], dtype=np.int64)[stacks.stack]
     return [
-        Stretch(stacks.covered(own).without(in_model), function, line, is_sampled=True)
-        for (function, line), own in found.items()
+        Stretch(stacks.covered(own).without(in_model), functions[place], line, is_sampled=True)
+        for (place, line), own in _grouped(chosen, function, stacks.line)
+        if functions[place] and line
     ]
+
+
+def _grouped(chosen: Any, *columns: Ints) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Yield the different rows of columns among the chosen ones, each with the places that have it."""
+    places = np.flatnonzero(chosen)
+    rows = np.stack([column[places] for column in columns])
+    different, group = np.unique(rows, axis=1, return_inverse=True)
+    order = np.argsort(group.ravel(), kind="stable")
+    ends = np.cumsum(np.bincount(group.ravel(), minlength=different.shape[1]))[:-1]
+    for row, own in zip(different.T.tolist(), np.split(places[order], ends), strict=True):
+        yield tuple(row), own
 
 
 def _writes_logs(stacks: list[tuple[str, ...]]) -> bool:

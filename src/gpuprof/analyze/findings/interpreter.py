@@ -17,11 +17,11 @@ _FULL = "generation 2"
 _IN_EACH_STEP = 0.8
 _TIME_OF_COLLECTIONS = """
     SELECT sum(duration_ns)::BIGINT FROM spans WHERE process_id = {process} AND thread_id = {thread}
-        AND kind = 'gc'
+        AND kind = 'gc' AND start_ns >= {first}
 """
 _FULL_COLLECTIONS = """
     SELECT count(*) FROM spans WHERE process_id = {process} AND thread_id = {thread} AND kind = 'gc'
-        AND name = 'generation 2'
+        AND name = 'generation 2' AND start_ns >= {first}
 """
 # A start-up or an import is worth a look from this part of the wall time.
 _LEAST_PART = 0.1
@@ -42,15 +42,17 @@ _RAN = "SELECT sum(cpu_ns)::BIGINT FROM threads WHERE process_id = {process}"
 
 def collections(record: ProgramRecord) -> list[Draft] | Missing:
     """Find pauses of the main thread by the garbage collector."""
-    if not record.is_on("collections"):
+    if not record.is_on("gc"):
         return Missing.COLLECTIONS
-    spans = record.spans("%", "gc").on_thread(record.main_thread)
+    # The many objects that imports make are not the program's to avoid.
+    first_ns = 0 if record.steps is None else int(record.steps.begin_ns[0])
+    spans = record.spans("%", "gc").on_thread(record.main_thread).since(first_ns)
     if not len(spans):
         return []
     time = spans.covered
     kind, gain, explained = record.without(time)
-    of = {"process": record.process_id, "thread": record.main_thread}
-    full = record.spans(_FULL, "gc").on_thread(record.main_thread)
+    of = {"process": record.process_id, "thread": record.main_thread, "first": first_ns}
+    full = record.spans(_FULL, "gc").on_thread(record.main_thread).since(first_ns)
     values = {"full": len(full), "collections": len(spans), "in_each_step": _is_in_each_step(record, full)}
     evidence = (
         record.figure("collection_time", "ns", _TIME_OF_COLLECTIONS, **of),

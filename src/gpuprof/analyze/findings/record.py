@@ -83,8 +83,14 @@ class NamedSpans:
 
     def on_thread(self, thread_id: int) -> NamedSpans:
         """Return those of one thread."""
-        own = self.thread_id == thread_id
-        return NamedSpans(*(column[own] for column in (self.span_id, self.thread_id, *self._times)))
+        return self._chosen(self.thread_id == thread_id)
+
+    def since(self, time_ns: int) -> NamedSpans:
+        """Return those that begin at a time or later."""
+        return self._chosen(self.begin_ns >= time_ns)
+
+    def _chosen(self, which: npt.NDArray[np.bool_]) -> NamedSpans:
+        return NamedSpans(*(column[which] for column in (self.span_id, self.thread_id, *self._times)))
 
     @property
     def _times(self) -> tuple[Ints, Ints]:
@@ -124,8 +130,8 @@ class SampledStacks:
         found: npt.NDArray[np.bool_] = intervals.place(self.end_ns) >= 0
         return found
 
-    def covered(self, chosen: npt.NDArray[np.bool_]) -> Intervals:
-        """Return the time of some samples."""
+    def covered(self, chosen: Any) -> Intervals:
+        """Return the time of some samples, chosen by flags or places."""
         return Intervals.union(self.begin_ns[chosen], self.end_ns[chosen])
 
     @property
