@@ -283,6 +283,8 @@ def _lines(stacks: SampledStacks, in_model: Intervals, chosen: Any) -> list[Stre
 def _grouped(chosen: Any, *columns: Ints) -> Iterator[tuple[tuple[int, ...], Any]]:
     """Yield the different rows of columns among the chosen ones, each with the places that have it."""
     places = np.flatnonzero(chosen)
+    if not len(places):
+        return
     rows = np.stack([column[places] for column in columns])
     different, group = np.unique(rows, axis=1, return_inverse=True)
     order = np.argsort(group.ravel(), kind="stable")

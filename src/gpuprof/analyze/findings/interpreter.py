@@ -32,9 +32,7 @@ _TIME_BEFORE_STEPS = """
 """
 _TIME_OF_IMPORT = """
     SELECT sum(duration_ns)::BIGINT FROM stacks WHERE process_id = {process} AND thread_id = {thread}
-        AND len(list_filter(frames, frame -> starts_with(frame, '<module> ('))) > 1
-        AND list_filter(frames, frame -> starts_with(frame, '<module> ('))[2] IN
-            (SELECT unnest({modules}::VARCHAR[]))
+        AND list_has_any(frames, {modules}::VARCHAR[])
 """
 _QUEUED = "SELECT sum(queued_ns)::BIGINT FROM threads WHERE process_id = {process}"
 _RAN = "SELECT sum(cpu_ns)::BIGINT FROM threads WHERE process_id = {process}"
@@ -185,10 +183,13 @@ def _slow_starts(stacks: SampledStacks, first_ns: int, least_ns: float) -> list[
     chosen = is_early & ~is_import[stacks.stack]
     length = np.where(chosen, stacks.end_ns - stacks.begin_ns, 0)
     totals = np.bincount(stacks.stack, weights=length, minlength=len(stacks.frames))
+    # The function of the training loop is not slow itself: what it calls is.
+    later = np.unique(stacks.stack[~is_early]).tolist()
+    of_loop = {frame for place in later for frame in stacks.frames[place]}
     sums: dict[str, float] = {}
     for frames, total_ns in zip(stacks.frames, totals.tolist(), strict=True):
         for frame in dict.fromkeys(frames):
-            if total_ns and not frame.startswith(_MODULE):
+            if total_ns and not frame.startswith(_MODULE) and frame not in of_loop:
                 sums[frame] = sums.get(frame, 0.0) + total_ns
     slow = {frame for frame, total_ns in sums.items() if total_ns >= least_ns}
     inner = [next((each for each in reversed(frames) if each in slow), None) for frames in stacks.frames]

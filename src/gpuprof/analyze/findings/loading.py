@@ -41,36 +41,35 @@ def loader(record: ProgramRecord) -> list[Draft] | Missing:
     found = []
     for pattern, draft_of in ((_IN_PROCESS, _in_process), (_BY_WORKERS, _by_workers)):
         spans = record.spans(pattern, "span").on_thread(record.main_thread)
-        if len(spans) and (draft := draft_of(record, spans)) is not None:
-            found.append(draft)
+        if len(spans):
+            found.append(draft_of(record, spans))
     return found
 
 
-def _in_process(record: ProgramRecord, spans: NamedSpans) -> Draft | None:
+def _in_process(record: ProgramRecord, spans: NamedSpans) -> Draft:
     """Replay with workers, as few as gain nearly as much as the best number that the machine can use."""
     tried = []
     for workers in _numbers(record.processors):
-        gain = replay_changes(record.process, [], workers)
-        if gain.low_ns is None or gain.high_ns is None:
+        replayed = replay_changes(record.process, [], workers)
+        if replayed.low_ns is None or replayed.high_ns is None:
             break
-        tried.append((workers, gain.low_ns, gain.high_ns, gain.explained))
+        tried.append((workers, replayed.low_ns, replayed.high_ns, replayed.explained))
     values = _values(record, is_in_process=True)
     evidence = _evidence(record, _IN_PROCESS)
     places = Places(spans=spans.typical())
-    if not tried:
+    best = max((low for _, low, _, _ in tried), default=0)
+    if best <= 0:
+        # No replay, or the workers would share the processors: only cheaper fetches gain.
+        values["suggested"] = None if tried else _numbers(record.processors)[0]
         bound = TimeRange(0.0, spans.covered.total_ns)
-        values["suggested"] = _numbers(record.processors)[0]
         return Draft(Rule.LOADER, values, spans.covered, GainKind.BOUND, bound, evidence, places)
-    best = max(low for _, low, _, _ in tried)
     workers, low, high, explained = next(each for each in tried if each[1] >= _NEARLY_ALL * best)
     values["suggested"] = workers
-    gain_range = TimeRange(low, high)
-    return Draft(
-        Rule.LOADER, values, spans.covered, GainKind.REPLAYED, gain_range, evidence, places, explained
-    )
+    gain = TimeRange(low, high)
+    return Draft(Rule.LOADER, values, spans.covered, GainKind.REPLAYED, gain, evidence, places, explained)
 
 
-def _by_workers(record: ProgramRecord, spans: NamedSpans) -> Draft | None:
+def _by_workers(record: ProgramRecord, spans: NamedSpans) -> Draft:
     """Bound the gain of more workers: the wait, as far as as many workers as processors can remove it.
 
     Workers that are the bottleneck are busy all the time. With n of them in place of w, a step takes at least

@@ -49,7 +49,8 @@ def optimizer(record: ProgramRecord) -> list[Draft] | Missing:
         if _is_loop(settings):
             name = f"Optimizer.step#{settings.name}.step"
             spans = record.spans(name.replace("_", r"\_"), "span").on_thread(record.main_thread)
-            if len(spans):
+            loop = record.spans(_SAME_BYTES[-1].replace("_", r"\_"), "operator")
+            if len(spans) and (spans.covered.place(loop.begin_ns) >= 0).any():
                 drafts.append(_draft(record, settings, spans, name))
     return drafts
 

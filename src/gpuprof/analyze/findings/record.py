@@ -127,7 +127,7 @@ class SampledStacks:
 
     def is_inside(self, intervals: Intervals) -> npt.NDArray[np.bool_]:
         """Return which stacks were read in the intervals: a sample's stack is that at its end."""
-        found: npt.NDArray[np.bool_] = intervals.place(self.end_ns) >= 0
+        found: npt.NDArray[np.bool_] = intervals.place(self.end_ns - 1) >= 0
         return found
 
     def covered(self, chosen: Any) -> Intervals:

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules on simulated programs: each finds its cause, predicts the repaired program, and is silent on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from simulated_training import ADAMW_NS, MS, Planted, TrainingHost, settings, train
+
+import gpuprof
+from gpuprof.analyze.findings.engine import Findings
+from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, Verdict
+
+CLEAN = Planted()
+STEPS = 12
+WARM = STEPS - 1
+
+
+def findings_of(folder: Path, planted: Planted, **values: object) -> Findings:
+    host = TrainingHost(**{"settings": settings(), **values})  # type: ignore[arg-type]
+    return gpuprof.open(train(host, planted, STEPS).write(folder / "r.gpuprof")).findings()
+
+
+def only(found: Findings) -> Finding:
+    (finding,) = found
+    return finding
+
+
+def wall_ns(planted: Planted) -> int:
+    return train(TrainingHost(), planted, STEPS).now_ns
+
+
+CAUSES = {
+    Rule.COLLECTIONS: Planted(collect=20),
+    Rule.LOGGING: Planted(log=12, values=50),
+    Rule.WAITING: Planted(sleep=9),
+}
+
+
+@pytest.mark.parametrize(("rule", "planted"), CAUSES.items())
+def test_a_planted_cause_is_the_only_finding(rule: Rule, planted: Planted, tmp_path: Path) -> None:
+    finding = only(findings_of(tmp_path, planted))
+    assert finding.rule is rule
+    assert finding.gain.kind is GainKind.REPLAYED
+    assert 0 < finding.confidence <= 0.9
+
+
+@pytest.mark.parametrize("planted", CAUSES.values())
+def test_the_repaired_program_gains_what_is_predicted(planted: Planted, tmp_path: Path) -> None:
+    finding = only(findings_of(tmp_path, planted))
+    real_ns = wall_ns(planted) - wall_ns(CLEAN)
+    assert finding.gain.run.low_ns <= 1.01 * real_ns
+    assert finding.gain.run.high_ns >= 0.99 * real_ns
+    assert finding.gain.run.high_ns <= 1.2 * real_ns
+    assert finding.gain.step is not None
+    assert finding.gain.step.high_ns == pytest.approx(finding.gain.run.high_ns / STEPS, rel=0.02)
+
+
+def test_a_clean_program_has_no_finding(tmp_path: Path) -> None:
+    found = findings_of(tmp_path, CLEAN, settings=settings(fused=True))
+    assert list(found) == []
+    assert {each.verdict for each in found.results} <= {Verdict.NOT_FOUND, Verdict.CANNOT_TELL}
+
+
+def test_the_collections_before_the_first_step_are_no_cause(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings())
+    with host.span("generation 1", "gc"):
+        host.work(300 * MS)
+    run = gpuprof.open(train(host, CLEAN).write(tmp_path / "r.gpuprof"))
+    assert list(run.findings()) == []
+
+
+# ---- loader ------------------------------------------------------------------------------------------------
+
+
+def test_a_loader_in_the_main_process_is_replayed_with_workers(tmp_path: Path) -> None:
+    finding = only(findings_of(tmp_path, Planted(load=20, load_sleeps=True)))
+    assert finding.rule is Rule.LOADER
+    assert finding.values["suggested"] == 1
+    assert finding.values["dataset"] == "Samples"
+    # A worker fetches during the 30 ms of a step; only the first batch is waited for.
+    assert finding.gain.run.low_ns == pytest.approx((STEPS - 1) * 20 * MS, rel=0.01)
+    assert finding.gain.run.low_ns <= finding.gain.run.high_ns
+
+
+def test_a_loader_that_takes_longer_than_the_step_needs_two_workers(tmp_path: Path) -> None:
+    finding = only(findings_of(tmp_path, Planted(load=50, load_sleeps=True)))
+    assert finding.values["suggested"] == 2
+    assert finding.gain.step is not None
+    assert finding.gain.step.high_ns <= 50 * MS
+
+
+def test_waits_in_the_loader_are_its_symptom(tmp_path: Path) -> None:
+    found = findings_of(tmp_path, Planted(load=20, load_sleeps=True, sleep=9))
+    assert [each.rule for each in found] == [Rule.LOADER, Rule.WAITING]
+    assert found[1].values["caller"] == "poll (train.py:60)"
+
+
+def test_more_workers_than_processors_are_not_suggested(tmp_path: Path) -> None:
+    finding = only(
+        findings_of(tmp_path, Planted(load=50, load_sleeps=True), cores=1, settings=one_processor())
+    )
+    assert finding.values["suggested"] == 1
+
+
+def test_a_loader_that_computes_gains_nothing_by_workers_on_one_processor(tmp_path: Path) -> None:
+    finding = only(findings_of(tmp_path, Planted(load=50), cores=1, settings=one_processor()))
+    assert finding.values["suggested"] is None
+    assert finding.gain.kind is GainKind.BOUND
+    assert finding.gain.run.low_ns == 0
+
+
+def one_processor() -> dict[str, object]:
+    found = settings()
+    found["threads"] = {"intra_op": 1, "inter_op": 1, "usable_processors": 1.0}
+    return found
+
+
+# ---- optimizer ---------------------------------------------------------------------------------------------
+
+
+def test_a_loop_over_parameters_is_found_with_the_gain_of_the_fused_step(tmp_path: Path) -> None:
+    finding = only(findings_of(tmp_path, Planted(is_fused=False)))
+    assert finding.rule is Rule.OPTIMIZER
+    real_ns = wall_ns(Planted(is_fused=False)) - wall_ns(CLEAN)
+    assert finding.gain.run.low_ns <= real_ns <= finding.gain.run.high_ns
+    whole = sum(ADAMW_NS.values()) + len(ADAMW_NS) * 500_000
+    low = whole - sum(ADAMW_NS[name] for name in ("aten::lerp_", "aten::addcdiv_", "aten::sqrt"))
+    high = whole - 0.8 * sum(ADAMW_NS[name] for name in ("aten::lerp_", "aten::addcdiv_"))
+    assert finding.gain.run.low_ns == pytest.approx(STEPS * low, rel=1e-6)
+    assert finding.gain.run.high_ns == pytest.approx(STEPS * high, rel=1e-6)
+
+
+@pytest.mark.parametrize("change", [{"fused": True}, {"foreach": True}, {"can_be_fused": False}])
+def test_an_optimizer_that_is_fused_or_cannot_be_is_no_cause(change: dict[str, bool], tmp_path: Path) -> None:
+    own = settings()
+    own["optimizers"][0].update(change)
+    assert list(findings_of(tmp_path, Planted(is_fused=False), settings=own)) == []
+
+
+# ---- start-up, threads -------------------------------------------------------------------------------------
+
+
+def test_an_import_that_is_not_used_is_found_with_its_own_time_as_the_low_end(tmp_path: Path) -> None:
+    finding = only(findings_of(tmp_path, Planted(import_=200)))
+    assert (finding.rule, finding.values["package"]) == (Rule.UNUSED_IMPORT, "plots")
+    assert finding.gain.kind is GainKind.BOUND
+    assert finding.gain.step is None
+    assert finding.gain.run.high_ns == pytest.approx(200 * MS, rel=0.01)
+
+
+def test_an_import_that_is_used_is_no_cause(tmp_path: Path) -> None:
+    host = train(TrainingHost(settings=settings()), Planted(import_=200))
+    with host.function("draw (plots/draw.py:3)"):
+        host.work(3 * MS)
+    assert list(gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()) == []
+
+
+def test_a_slow_start_is_bounded_by_the_time_of_its_function(tmp_path: Path) -> None:
+    finding = only(findings_of(tmp_path, Planted(startup=300)))
+    assert (finding.rule, finding.values["function"]) == (Rule.STARTUP, "read_vocabulary (train.py:77)")
+    assert finding.gain.run.low_ns == 0
+    assert finding.gain.run.high_ns == pytest.approx(300 * MS, rel=0.01)
+
+
+# ---- what rules lack ---------------------------------------------------------------------------------------
+
+
+def test_a_rule_names_what_was_not_recorded(tmp_path: Path) -> None:
+    found = findings_of(tmp_path, CLEAN, settings=None, sources=())
+    missing = {each.rule: each.missing for each in found.results}
+    assert missing[Rule.LOADER] is Missing.OPERATORS
+    assert missing[Rule.COLLECTIONS] is Missing.COLLECTIONS
+    assert missing[Rule.LOGGING] is Missing.OPERATORS
+    assert missing[Rule.OPTIMIZER] is Missing.SETTINGS
+    assert missing[Rule.WAITING] is Missing.STACKS
+    assert missing[Rule.UNUSED_IMPORT] is Missing.STACKS
+
+
+def test_a_program_without_steps_can_have_findings_of_the_whole_run(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings())
+    host.work(50 * MS)
+    with host.span("generation 2", "gc"):
+        host.work(40 * MS)
+    finding = only(gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings())
+    assert (finding.rule, finding.gain.step) == (Rule.COLLECTIONS, None)
+    assert finding.gain.run.high_ns == 40 * MS
+
+
+def test_a_cause_below_a_hundredth_of_the_step_is_not_significant(tmp_path: Path) -> None:
+    found = findings_of(tmp_path, Planted(collect=0.2))
+    assert list(found) == []
+    (result,) = [each for each in found.results if each.rule is Rule.COLLECTIONS]
+    assert result.verdict is Verdict.NOT_SIGNIFICANT
+    assert result.largest_ns == pytest.approx(0.2 * MS, rel=0.01)
+    assert result.least_ns is not None
+    assert result.largest_ns is not None
+    assert result.largest_ns < result.least_ns
+
+
+def test_a_gain_below_the_variation_of_steps_is_not_significant(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings())
+    for index in range(STEPS):
+        with host.step():
+            with host.span("model", "layer"):
+                host.operator("aten::mm", (20 + 10 * (index % 3)) * MS)
+            with host.span("generation 2", "gc"):
+                host.work(MS)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    assert list(found) == []
+
+
+# ---- evidence ----------------------------------------------------------------------------------------------
+
+ALL = Planted(load=20, log=12, values=50, collect=20, sleep=9, import_=100, startup=300, is_fused=False)
+
+
+def test_each_figure_is_what_its_query_returns(tmp_path: Path) -> None:
+    host = train(TrainingHost(settings=settings()), ALL)
+    run = gpuprof.open(host.write(tmp_path / "r.gpuprof"))
+    found = run.findings()
+    assert len(found) >= 6
+    for finding in found:
+        assert finding.evidence
+        for figure in finding.evidence:
+            ((value,),) = run.sql(figure.sql).fetchall()
+            assert figure.value == pytest.approx(float(value)), figure.sql
+
+
+def test_findings_are_in_order_of_the_low_end_of_their_gain(tmp_path: Path) -> None:
+    lows = [each.gain.run.low_ns for each in findings_of(tmp_path, ALL)]
+    assert lows == sorted(lows, reverse=True)
+
+
+def test_no_gain_exceeds_its_cost(tmp_path: Path) -> None:
+    for finding in findings_of(tmp_path, ALL):
+        assert finding.gain.run.high_ns <= 1.05 * finding.cost_run_ns
