@@ -158,6 +158,7 @@ def test_help_registers_only_what_works() -> None:
         "compare",
         "demo",
         "doctor",
+        "explain",
         "export",
         "flamegraph",
         "gate",

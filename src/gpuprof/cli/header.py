@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
     from gpuprof.analyze.call_tree import ProcessShare
     from gpuprof.analyze.devices import DeviceUse
     from gpuprof.analyze.phases import Phases
+    from gpuprof.api import Run
 
 LABEL_WIDTH = 9
 
 
 MOST_PROCESSES = 16
+MOST_FINDINGS = 3
+# With more calls, the search takes longer than the table.
+_MOST_CALLS = 1_000_000
 
 
 def header(
@@ -67,6 +72,17 @@ def header(
         *(("note", note_text(each)) for each in notes_of(meta)),
     ]
     return _labelled(facts)
+
+
+def first_findings(run: Run, phases: Phases | None) -> list[str]:
+    """Return sentence and gain of the largest findings of a run with steps, or how to get them."""
+    if phases is None or phases.steps is None:
+        return []
+    if ((run.meta.get("totals") or {}).get("spans") or 0) > _MOST_CALLS:
+        return [f"not searched, the run is large: gpuprof explain {shlex.quote(str(run.path))}"]
+    from gpuprof.analyze.findings.text import short_lines
+
+    return short_lines(run.findings(), MOST_FINDINGS)
 
 
 def phases_header(phases: Phases | None) -> str:

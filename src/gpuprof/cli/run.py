@@ -174,6 +174,8 @@ def run(
             click.echo(f"gpuprof: {missing}", err=True)
         if not isinstance(recorded, NotRecordedError):  # printed before the program began
             click.echo(f"gpuprof: {_ending(recorded)}", err=True)
+        for line in _first_findings(recorded):
+            click.echo(f"gpuprof: {line}", err=True)
     context.exit(exit_code)
 
 
@@ -273,6 +275,19 @@ def _check_pyinstrument(option: str) -> None:
         raise click.UsageError(f"{option}: {NO_PYINSTRUMENT}.")
 
 
+def _first_findings(recorded: Run | RunError) -> list[str]:
+    """Return the largest findings, one line each."""
+    from gpuprof.cli.header import first_findings
+    from gpuprof.text.sanitize import escape_text
+
+    if isinstance(recorded, RunError):
+        return []
+    try:
+        return [escape_text(line) for line in first_findings(recorded, recorded.phases())]
+    except RunError:
+        return []  # gpuprof summary says what is damaged
+
+
 def _missing_counters(recorded: Run | RunError) -> str | None:
     """Return why requested hardware counters are missing, or None."""
     from gpuprof.run.facts import statuses_of
@@ -318,7 +333,7 @@ def demo(context: click.Context, output: str) -> None:
     The run is `demo.gpuprof`, numbered if it exists; the page has the same name.
     """
     from gpuprof.analyze.summary import DEFAULT_TOP
-    from gpuprof.cli.header import header
+    from gpuprof.cli.header import first_findings, header
     from gpuprof.cli.pages import default_output
     from gpuprof.record.supervise import free_name
     from gpuprof.recorded_program import run_program
@@ -332,7 +347,9 @@ def demo(context: click.Context, output: str) -> None:
     if isinstance(recorded, RunError):
         raise recorded
     click.echo()
-    click.echo(header(recorded.path, recorded.meta, phases=recorded.phases()))
+    phases = recorded.phases()
+    findings = first_findings(recorded, phases)
+    click.echo(header(recorded.path, recorded.meta, phases=phases, findings=findings))
     click.echo()
     click.echo(recorded.summary().to_text(DEFAULT_TOP))
     page = recorded.flamegraph(default_output(recorded.path))

@@ -107,9 +107,10 @@ def summary(
         click.echo(json.dumps(values, indent=2))
         return
     from gpuprof.analyze.summary import DEFAULT_TOP
-    from gpuprof.cli.header import header
+    from gpuprof.cli.header import first_findings, header
 
-    click.echo(header(recorded.path, recorded.meta, devices, processes, phases))
+    findings = first_findings(recorded, phases)
+    click.echo(header(recorded.path, recorded.meta, devices, processes, phases, findings))
     click.echo()
     click.echo(table.to_text(top or DEFAULT_TOP, full_names=full_names, flat=flat))
 
