@@ -58,9 +58,8 @@ class RunFolder:
 
         Raises RunError where the tables cannot be read.
         """
-        written = query.format(**{name: _literal(value) for name, value in values.items()})
         with self.reading():
-            return dict(self.sql(written).fetchnumpy())
+            return dict(self.sql(filled(query, **values)).fetchnumpy())
 
     @property
     def tables(self) -> list[str]:
@@ -188,6 +187,11 @@ class RunFolder:
 
     def _damaged(self, table: str, reason: str) -> str:
         return f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
+
+
+def filled(query: str, **values: Value) -> str:
+    """Return a query in which each `{name}` is replaced by a value, quoted."""
+    return query.format(**{name: _literal(value) for name, value in values.items()})
 
 
 def _literal(value: Value) -> str:

@@ -30,13 +30,14 @@ _READS = """
     WHERE process_id = {process} AND thread_id = {thread} AND name = 'aten::item' ORDER BY start_ns
 """
 _COUNT_OF_READS = """
-    SELECT count(*) FROM spans AS reads WHERE process_id = {process} AND thread_id = {thread}
-        AND name = 'aten::item'
-        AND EXISTS (FROM steps WHERE steps.process_id = {process} AND reads.start_ns >= begin_ns
-            AND reads.start_ns < end_ns)
-        AND NOT EXISTS (FROM spans AS updates WHERE updates.process_id = {process}
-            AND starts_with(updates.name, 'Optimizer.') AND reads.start_ns >= updates.start_ns
-            AND reads.start_ns < updates.start_ns + updates.duration_ns)
+    SELECT count(*) FROM spans AS reads
+    ASOF JOIN (SELECT begin_ns, end_ns FROM steps WHERE process_id = {process}) AS own_steps
+        ON reads.start_ns >= own_steps.begin_ns
+    ASOF LEFT JOIN (SELECT start_ns AS update_ns, start_ns + duration_ns AS updated_ns FROM spans
+        WHERE process_id = {process} AND starts_with(name, 'Optimizer.')) AS updates
+        ON reads.start_ns >= updates.update_ns
+    WHERE reads.process_id = {process} AND reads.thread_id = {thread} AND reads.name = 'aten::item'
+        AND reads.start_ns < own_steps.end_ns AND (updated_ns IS NULL OR reads.start_ns >= updated_ns)
 """
 _TIME_OF_FUNCTION = """
     SELECT sum(duration_ns)::BIGINT FROM stacks

@@ -11,7 +11,7 @@ from gpuprof.analyze.whatif.prediction import replay_changes
 if TYPE_CHECKING:
     from gpuprof.analyze.findings.finding import EvidenceFigure
     from gpuprof.analyze.findings.record import NamedSpans, ProgramRecord
-    from gpuprof.analyze.whatif.tables import Value
+    from gpuprof.run.folder import Value
 
 _IN_PROCESS = "enumerate(DataLoader)#\\_SingleProcessDataLoaderIter%"
 _BY_WORKERS = "enumerate(DataLoader)#\\_MultiProcessingDataLoaderIter%"
@@ -24,11 +24,11 @@ _FETCHES = """
     WHERE process_id = {process} AND thread_id = {thread} AND name LIKE {pattern} ESCAPE '\\'
 """
 _PROCESSOR_SHARE = """
-    SELECT sum(stacks.cpu_ns) / sum(stacks.duration_ns) FROM stacks JOIN spans
-        ON stacks.thread_id = spans.thread_id AND stacks.process_id = spans.process_id
-        AND stacks.t_ns > spans.start_ns AND stacks.t_ns <= spans.start_ns + spans.duration_ns
-    WHERE spans.process_id = {process} AND spans.thread_id = {thread} AND stacks.cpu_ns IS NOT NULL
-        AND spans.name LIKE {pattern} ESCAPE '\\'
+    SELECT sum(cpu_ns) / sum(duration_ns) FROM stacks ASOF JOIN (
+        SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans
+        WHERE process_id = {process} AND thread_id = {thread} AND name LIKE {pattern} ESCAPE '\\') AS fetches
+        ON stacks.t_ns > fetches.start_ns
+    WHERE process_id = {process} AND thread_id = {thread} AND cpu_ns IS NOT NULL AND t_ns <= end_ns
 """
 # Workers are worth it up to a gain so near to that of the best number.
 _NEARLY_ALL = 0.95

@@ -14,7 +14,7 @@ from gpuprof.analyze.whatif.selection import Modification, Selection
 
 if TYPE_CHECKING:
     from gpuprof.analyze.findings.record import NamedSpans, ProgramRecord
-    from gpuprof.analyze.whatif.tables import Value
+    from gpuprof.run.folder import Value
     from gpuprof.run.program_settings import OptimizerSettings
 
 # The fused step of Adam reads parameter, gradient and both moments, and writes all but the gradient. As many

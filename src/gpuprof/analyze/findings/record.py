@@ -16,8 +16,8 @@ from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
 from gpuprof.analyze.whatif.prediction import main_process, replay_changes
 from gpuprof.analyze.whatif.program import RecordedProcess
 from gpuprof.analyze.whatif.selection import Modification, Selection
-from gpuprof.analyze.whatif.tables import Value, fetch, filled
 from gpuprof.run.facts import statuses_of
+from gpuprof.run.folder import filled
 from gpuprof.run.program_settings import settings_of
 from gpuprof.run.steps import LONGEST_ENGINE_GAP_NS
 from gpuprof.stats.quantiles import quantile_so_far
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from gpuprof.analyze.whatif.intervals import Ints
-    from gpuprof.run.folder import RunFolder
+    from gpuprof.run.folder import RunFolder, Value
     from gpuprof.run.program_settings import ProgramSettings
 
 _STEPS = "SELECT begin_ns, end_ns FROM steps WHERE process_id = {process} ORDER BY begin_ns"
@@ -236,7 +236,7 @@ class ProgramRecord:
 
     def fetch(self, query: str, **values: Value) -> dict[str, Any]:
         """Return the columns of a query."""
-        return fetch(self.folder, query, **values)
+        return self.folder.columns(query, **values)
 
     def figure(self, code: str, unit: str, query: str, **values: Value) -> EvidenceFigure:
         """Return a figure of the tables with its query."""

@@ -32,9 +32,11 @@ _FETCHES = """
 """
 _SAMPLES_OF_FETCHES = """
     SELECT coalesce(sum(cpu_ns), 0)::DOUBLE AS cpu_ns, coalesce(sum(duration_ns), 0)::DOUBLE AS total_ns
-    FROM stacks WHERE process_id = {process} AND thread_id = {thread} AND cpu_ns IS NOT NULL AND EXISTS (
-        FROM spans WHERE spans.process_id = {process} AND spans.thread_id = {thread} AND name = {name}
-            AND stacks.t_ns > start_ns AND stacks.t_ns <= start_ns + spans.duration_ns)
+    FROM stacks ASOF JOIN (
+        SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans
+        WHERE process_id = {process} AND thread_id = {thread} AND name = {name}) AS fetches
+        ON stacks.t_ns > fetches.start_ns
+    WHERE process_id = {process} AND thread_id = {thread} AND cpu_ns IS NOT NULL AND t_ns <= end_ns
 """
 
 
@@ -65,8 +67,8 @@ class Fetches:
     segments: Any = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @classmethod
-    def read(cls, folder: RunFolder, process_id: int, thread_id: int, workers: int) -> Fetches:
-        """Read the fetches of the main thread. Raises RunError without a loader in the main process."""
+    def read(cls, folder: RunFolder, process_id: int, thread_id: int) -> Fetches:
+        """Read the fetches of the main thread, of one worker. Raises RunError without such a loader."""
         of_main: dict[str, int | str] = {"process": process_id, "thread": thread_id, "name": _FETCH}
         spans = folder.columns(_FETCHES, **of_main)
         begin, end = spans["start_ns"].astype(np.int64), spans["end_ns"].astype(np.int64)
@@ -77,7 +79,7 @@ class Fetches:
             )
         samples = folder.columns(_SAMPLES_OF_FETCHES, **of_main)
         cpu, total = float(samples["cpu_ns"][0]), float(samples["total_ns"][0])
-        return cls(workers, begin, end, cpu / total if total else None, _processors(folder))
+        return cls(1, begin, end, cpu / total if total else None, _processors(folder))
 
     @property
     def is_batch(self) -> npt.NDArray[np.bool_]:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -182,7 +183,7 @@ class ReplayProgram:
                 waits.add(last, len(self.host) + item, WaitsFor.END_AFTER_END, lag_ns)
 
 
-@dataclass(slots=True)
+@dataclass
 class RecordedProcess:
     """One process of a run as it was recorded: its threads, its GPU work, and the waits of threads."""
 
@@ -198,6 +199,11 @@ class RecordedProcess:
     def main_thread(self) -> int:
         """The thread whose end is that of the program."""
         return self.threads[0].thread_id if self.threads else self.process_id
+
+    @cached_property
+    def fetches(self) -> Fetches:
+        """The fetches of a data loader in the main process. Raises RunError without one."""
+        return Fetches.read(self.folder, self.process_id, self.main_thread)
 
     @classmethod
     def read(cls, folder: RunFolder, process_id: int) -> RecordedProcess:
@@ -217,7 +223,7 @@ class RecordedProcess:
     def changed(self, selections: Sequence[Selection], workers: int | None = None) -> ReplayProgram:
         """Return the program with changes. Raises RunError for a data loader that cannot be replayed."""
         main = self.main_thread
-        fetches = None if workers is None else Fetches.read(self.folder, self.process_id, main, workers)
+        fetches = None if workers is None else replace(self.fetches, workers=workers)
         host = host_lanes(self.threads, selections, self.host_waits, _cuts(self.handed_over, main, fetches))
         if fetches is not None:
             fetches.connect(host)
