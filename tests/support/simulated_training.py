@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 from run_edits import change_meta
 from simulated_gpu import write_table
-from simulated_program import PROCESS, Host
+from simulated_program import CALL_NS, GAP_NS, LATENCY_NS, PROCESS, RETURN_NS, Host
 
 from gpuprof.record.facts import Method, SourceStatus
 
@@ -31,6 +31,7 @@ class TrainingHost(Host):
 
     steps: list[tuple[int, int]] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
+    transfers: list[dict[str, Any]] = field(default_factory=list)
     settings: dict[str, Any] | None = None
     sources: tuple[str, ...] = ("operators", "python", "gc", "kernels")
     cores: int = 4
@@ -67,10 +68,32 @@ class TrainingHost(Host):
         with self.span(name, "operator"):
             self.work(duration_ns)
 
+    def copy(self, duration_ns: int, *, pageable: bool, stream: int = 7) -> None:
+        """Copy to the GPU: from pageable memory, the call returns at the end of the copy."""
+        begin = self.now_ns
+        start = max(begin + LATENCY_NS, self.ends_ns.get(stream, 0) + GAP_NS)
+        self.ends_ns[stream] = start + duration_ns
+        self.now_ns = start + duration_ns + RETURN_NS if pageable else begin + CALL_NS
+        self.transfers.append(
+            {
+                **self._place(stream),
+                "kind": "copy",
+                "bytes": duration_ns * 10,
+                "src": "pageable" if pageable else "pinned",
+                "dst": "device",
+                "device": 0,
+                "start_ns": start,
+                "duration_ns": duration_ns,
+                "launch_ns": begin,
+                "launch_end_ns": self.now_ns,
+            }
+        )
+
     def write(self, path: Path) -> Path:
         """Write a run folder."""
         super().write(path)
-        tables = {"steps": self._steps(), "stacks": self.samples if "python" in self.sources else []}
+        stacks = self.samples if "python" in self.sources else []
+        tables = {"steps": self._steps(), "stacks": stacks, "transfers": self.transfers}
         with duckdb.connect() as connection:
             for table, rows in tables.items():
                 if rows:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuprof.analyze.findings.between_layers import logging, waiting
+from gpuprof.analyze.findings.device import gpu_synchronization, launches, pageable_copies
 from gpuprof.analyze.findings.finding import (
     CONFIDENCE_OF_KIND,
     Draft,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # A gain is significant from this part of the wall time: of a step if the cause is in steps, else of the run.
 LEAST_PART = 0.01
 _SYMPTOM = 0.5  # of its time is that of the cause
+# Their time is all of the model's, or all of a function's, whatever else is in it.
+_WITHOUT_SYMPTOMS = (Rule.LAUNCHES, Rule.THREADS, Rule.STARTUP)
 _INCOMPLETE = 0.5
 _LEAST_STEADY = 0.1
 
@@ -37,8 +40,11 @@ RULES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {
     Rule.LOADER: loader,
     Rule.COLLECTIONS: collections,
     Rule.LOGGING: logging,
+    Rule.GPU_SYNCHRONIZATION: gpu_synchronization,
+    Rule.PAGEABLE_COPIES: pageable_copies,
     Rule.OPTIMIZER: optimizer,
     Rule.WAITING: waiting,
+    Rule.LAUNCHES: launches,
     Rule.THREADS: threads,
     Rule.UNUSED_IMPORT: unused_import,
     Rule.STARTUP: startup,
@@ -114,7 +120,7 @@ def _result(
 def _is_symptom(kept: list[tuple[Draft, Finding]], draft: Draft) -> bool:
     """Add a draft to the symptoms of a cause that has most of its time; return whether there is one."""
     for place, (cause, finding) in enumerate(kept):
-        if cause.rule == draft.rule or cause.rule in (Rule.THREADS, Rule.STARTUP):
+        if cause.rule == draft.rule or cause.rule in _WITHOUT_SYMPTOMS:
             continue
         shared = int(cause.time.covered_ns(draft.time.begin_ns, draft.time.end_ns).sum())
         if shared > _SYMPTOM * draft.time.total_ns:

@@ -63,12 +63,17 @@ def _waiting_title(values: Values) -> str:
     return f"The main thread waits in {values['function']}, called by {values['caller']}"
 
 
+def _synchronization_title(values: Values) -> str:
+    where = f" in {values['name']}" if values["name"] else ""
+    return f"The host waits for the GPU{where} ({counted(values['waits'], 'time')})"
+
+
 TITLES = Messages(
     {
         "loader": _loader_title,
         "collections": _collections_title,
         "logging": _logging_title,
-        "gpu_synchronization": "The host waits {waits:#time} for the GPU in {name}",
+        "gpu_synchronization": _synchronization_title,
         "pageable_copies": "Copies between host and GPU use pageable memory ({copies:#copy/copies})",
         "optimizer": (
             "{name} updates {parameters:#parameter} one after the other, with several operators for each: "

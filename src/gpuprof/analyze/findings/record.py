@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from gpuprof.analyze.whatif.intervals import Ints
+    from gpuprof.record.facts import Reason
     from gpuprof.run.folder import RunFolder, Value
     from gpuprof.run.program_settings import ProgramSettings
 
@@ -186,6 +187,11 @@ class ProgramRecord:
         """Whether a source recorded."""
         status = statuses_of(self.folder.meta).get(source)
         return status is not None and status.is_on
+
+    def why_off(self, source: str) -> Reason | None:
+        """Return why a source is off; None if it is on or unknown."""
+        status = statuses_of(self.folder.meta).get(source)
+        return None if status is None or status.is_on else status.reason
 
     @cached_property
     def steps(self) -> StepTimes | None:

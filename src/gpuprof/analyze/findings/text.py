@@ -176,10 +176,9 @@ def _others(findings: Findings) -> Iterator[str]:
     if absent:
         names = ", ".join(RULES.text(each.rule.value, {}) for each in absent)
         yield f"{'not found':<{_LABEL_WIDTH}}{names}"
-    for each in findings.results:
-        if each.missing is not None:
-            why = MISSING.text(each.missing.value, {})
-            yield f"{'unknown':<{_LABEL_WIDTH}}{RULES.text(each.rule.value, {})}: {why}"
+    for missing in dict.fromkeys(each.missing for each in findings.results if each.missing is not None):
+        rules = [RULES.text(each.rule.value, {}) for each in findings.results if each.missing is missing]
+        yield f"{'unknown':<{_LABEL_WIDTH}}{', '.join(rules)}: {MISSING.text(missing.value, {})}"
 
 
 def _small(result: RuleResult) -> str:

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Causes of lost time in a run, with fixes and predicted gains, and what became of the predictions.
+
+ProgramRecord (record)   steps, spans, stacks and the replay of the main process
+      |
+rules: loader (loading), logging, waiting (between_layers), optimizer, collections, imports, start-up, threads
+      |  (interpreter), GPUs (device); each returns Draft (finding), or Missing
+      |
+find -> Findings (engine)   significant gains in order, a cause with its symptoms
+      |
+score -> Score (promises)   the gains that an old run predicted, and what a new run got
+explanation, score_text (text), with the texts of codes (messages)
+"""
