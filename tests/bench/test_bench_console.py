@@ -28,7 +28,8 @@ class PlayedBenchmark:
     """A benchmark that has been made."""
 
     def __init__(self) -> None:
-        self.finding = BenchFinding(SessionResult(SystemSpec("resnet50"), JobSettings(), [batch_of([1.0] * 60)]))
+        batches = [batch_of([1.0] * 60)]
+        self.finding = BenchFinding(SessionResult(SystemSpec("resnet50"), JobSettings(), batches))
 
 
 @pytest.fixture
