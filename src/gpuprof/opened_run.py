@@ -217,7 +217,7 @@ class Run:
     def findings(self) -> Findings:
         """Find causes of lost time in the main process, the largest gain first (docs/commands/explain.md).
 
-        A sequence of `Finding`; `results` has what each rule says. Raises RunError for a damaged run.
+        A sequence of `Finding`; `results` has the result of each rule. Raises RunError for a damaged run.
         """
         from gpuprof.analyze.findings.engine import find
 

@@ -89,7 +89,7 @@ def test_names_of_the_run_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixt
             assert gpuprof.open(run).sql(figure.sql).fetchall()
 
 
-def test_a_run_without_steps_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_steps_shows_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with gpuprof.profile(out=tmp_path / "r.gpuprof"):
         sum(range(1000))
     assert execute(["explain", str(tmp_path / "r.gpuprof")]) == 0

@@ -333,7 +333,7 @@ def test_removed_collections_are_gained_as_a_whole(tmp_path: Path, run_python: A
 
 class TestCompilations:
     @pytest.fixture(autouse=True)
-    def _compiled_anew(self) -> Iterator[None]:
+    def _compiled_again(self) -> Iterator[None]:
         torch._dynamo.reset()
         yield
         torch._dynamo.reset()

@@ -87,6 +87,8 @@ def first_findings(run: Run, phases: Phases | None) -> list[str]:
 
 def phases_header(phases: Phases | None) -> str:
     """Return the lines about the wall time; empty without phases."""
+    from gpuprof.render.phases import phase_lines
+
     return _labelled(phase_lines(phases)) if phases is not None else ""
 
 

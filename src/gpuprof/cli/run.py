@@ -285,7 +285,7 @@ def _first_findings(recorded: Run | RunError) -> list[str]:
     try:
         return [escape_text(line) for line in first_findings(recorded, recorded.phases())]
     except RunError:
-        return []  # gpuprof summary says what is damaged
+        return []  # gpuprof summary shows what is damaged
 
 
 def _missing_counters(recorded: Run | RunError) -> str | None:

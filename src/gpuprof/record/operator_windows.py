@@ -104,7 +104,7 @@ class OperatorWindows:
         with self._lock:
             self._end()
             profiler, self._profiler = self._profiler, None
-            self._is_over = True  # registered again, the trace would begin its file anew
+            self._is_over = True  # registered again, the trace would begin its file again
         if profiler is None or os.getpid() != self._process_id:
             return
         time.sleep(max(0.0, self._disabled_s + _GRACE_S - time.monotonic()))
@@ -199,7 +199,7 @@ class OperatorWindows:
         else:
             with _quiet():
                 is_added = profiler._add_execution_trace_observer(str(self.path))
-            # Where the program's own is registered, it says so too, and does nothing.
+            # Where the program's own is registered, it reports that too, and does nothing.
             if is_added and self.path.exists():
                 self._profiler = profiler
             else:

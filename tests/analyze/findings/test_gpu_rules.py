@@ -63,7 +63,7 @@ def test_a_program_that_does_not_wait_has_no_such_finding(tmp_path: Path) -> Non
     assert Rule.GPU_SYNCHRONIZATION not in findings(tmp_path, execute(new_host(), waits=False))
 
 
-def test_a_gpu_that_waits_for_launches_is_bounded_by_its_own_time(tmp_path: Path) -> None:
+def test_a_gpu_that_waits_for_launches_is_bounded_by_its_self_time(tmp_path: Path) -> None:
     host = execute(new_host(), waits=False, kernel_us=4, host_us=60)
     wall_ns = host.now_ns
     finding = findings(tmp_path, host)[Rule.LAUNCHES]
@@ -111,7 +111,7 @@ def test_the_rules_are_silent_where_there_is_no_gpu_and_unknown_where_it_was_not
     path = execute(new_host()).write(tmp_path / "r.gpuprof")
     expected = {
         Reason.NO_DRIVER: (Verdict.NOT_FOUND, None),
-        Reason.NOT_WANTED: (Verdict.CANNOT_TELL, Missing.KERNELS),
+        Reason.NOT_WANTED: (Verdict.UNKNOWN, Missing.KERNELS),
     }
     for reason, said in expected.items():
         change_meta(path, sources={"kernels": SourceStatus.off(reason).to_plain()})

@@ -40,7 +40,7 @@ def test_the_settings_of_a_recorded_program_reach_the_rules(tmp_path: Path) -> N
     found = train(tmp_path, collects=False, fused=True).findings()
     verdicts = {each.rule: each.verdict for each in found.results}
     assert verdicts[Rule.OPTIMIZER] is Verdict.NOT_FOUND
-    assert verdicts[Rule.THREADS] is not Verdict.CANNOT_TELL
+    assert verdicts[Rule.THREADS] is not Verdict.UNKNOWN
 
 
 def test_the_loop_of_a_recorded_optimizer_is_not_overlooked(tmp_path: Path) -> None:

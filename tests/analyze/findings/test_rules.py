@@ -60,7 +60,7 @@ def test_the_repaired_program_gains_what_is_predicted(planted: Planted, tmp_path
 def test_a_clean_program_has_no_finding(tmp_path: Path) -> None:
     found = findings_of(tmp_path, CLEAN, settings=settings(fused=True))
     assert list(found) == []
-    assert {each.verdict for each in found.results} <= {Verdict.NOT_FOUND, Verdict.CANNOT_TELL}
+    assert {each.verdict for each in found.results} <= {Verdict.NOT_FOUND, Verdict.UNKNOWN}
 
 
 def test_the_collections_before_the_first_step_are_no_cause(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_an_optimizer_that_is_fused_or_cannot_be_is_no_cause(change: dict[str, b
 # ---- start-up, threads -------------------------------------------------------------------------------------
 
 
-def test_an_import_that_is_not_used_is_found_with_its_own_time_as_the_low_end(tmp_path: Path) -> None:
+def test_an_import_that_is_not_used_is_found_with_its_self_time_as_the_low_end(tmp_path: Path) -> None:
     finding = only(findings_of(tmp_path, Planted(import_=200)))
     assert (finding.rule, finding.values["package"]) == (Rule.UNUSED_IMPORT, "plots")
     assert finding.gain.kind is GainKind.BOUND

@@ -137,7 +137,7 @@ def test_the_outermost_operator_is_taken_and_none_around_counted_ones() -> None:
     program.rows = [counted(name, bytes=9) for name in program.names]
     found, timed = program.joined([4], counted("aten::mm", bytes=9))
     assert work_of(found) == {("aten::cross_entropy_loss", "", "exact"): [(9, 1)]}
-    # What is around the counted product remains, for its own time.
+    # What is around the counted product remains, for its self time.
     assert timed.uncounted.tolist() == [outer]
 
 

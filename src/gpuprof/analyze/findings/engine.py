@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All rules on a run: findings by their gain, each cause with its symptoms, and what no rule could tell."""
+"""All rules on a run: findings by their gain, each cause with its symptoms, and what no rule could find out."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ RULES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {
 
 @dataclass(frozen=True, slots=True)
 class Findings(Sequence[Finding]):
-    """The findings of a run, the largest sure gain first; `results` are what each rule says.
+    """The findings of a run, the largest low end of a gain first; `results` are those of all rules.
 
     `step_ns` is the median step, None without steps.
     """
@@ -81,7 +81,7 @@ def find(folder: RunFolder) -> Findings:
     for rule, look in RULES.items():
         answer = look(record)
         if isinstance(answer, Missing):
-            results.append(RuleResult(rule, Verdict.CANNOT_TELL, answer))
+            results.append(RuleResult(rule, Verdict.UNKNOWN, answer))
             continue
         judged = [(draft, _finding(record, draft)) for draft in answer]
         significant = [pair for pair in judged if _is_significant(record, *pair)]

@@ -30,11 +30,11 @@ class Rule(str, Enum):
 
 
 class Verdict(str, Enum):
-    """What a rule says about a run."""
+    """Whether a rule found its cause in a run."""
 
     FOUND = "found"
     NOT_FOUND = "not_found"
-    CANNOT_TELL = "cannot_tell"
+    UNKNOWN = "unknown"
     NOT_SIGNIFICANT = "not_significant"
 
 
@@ -153,9 +153,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What a rule says about a run.
+    """The result of a rule for a run.
 
-    `missing` says why it cannot tell. `largest_ns` is the largest gain of a step (of the run without steps)
+    `missing` is why it is unknown. `largest_ns` is the largest gain of a step (of the run without steps)
     that is not significant, and `least_ns` what it would have to be.
     """
 
