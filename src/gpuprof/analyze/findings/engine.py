@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All rules on a run: findings by their gain, each cause with its symptoms, and what no rule could find out."""
+"""All rules on a run: findings by their gain, each cause with its symptoms, and what is unknown."""
 
 from __future__ import annotations
 

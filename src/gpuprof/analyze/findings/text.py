@@ -62,7 +62,7 @@ def short_lines(findings: Findings, most: int) -> list[str]:
 
 
 def explanation(findings: Findings, run: str) -> str:
-    """Return all findings with their evidence, and the results of the other rules. `run` is the name of the run."""
+    """Return all findings with their evidence, and the other rules' results; `run` is the name of the run."""
     lines = []
     for number, finding in enumerate(findings, start=1):
         lines += [

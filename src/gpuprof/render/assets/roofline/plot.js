@@ -38,9 +38,7 @@ function drawGrid(scales) {
     shape(
       "text",
       { class: "axis", x: middle, y: plot.bottom + 38, "text-anchor": "middle" },
-      isNarrow(plot)
-        ? "FLOP a byte of the memory level"
-        : "Arithmetic intensity, FLOPs per byte from its memory level",
+      isNarrow(plot) ? "FLOP a byte of the memory level" : "Arithmetic intensity, FLOPs per byte from its memory level",
     ),
   );
   return parts;
