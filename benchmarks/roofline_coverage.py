@@ -3,7 +3,7 @@
 
     python benchmarks/roofline_coverage.py [--program "SCRIPT ARGS"]... [--json FILE|-]
 
-Each program is recorded with `gpuprof run --work`. By default these are the training and the generation of the
+Each program is recorded with `gpuprof run --work`: by default the training and the generation of the
 example; name others with --program.
 """
 
