@@ -85,6 +85,19 @@ def first_findings(run: Run, phases: Phases | None) -> list[str]:
     return short_lines(run.findings(), MOST_FINDINGS)
 
 
+def first_lines(run: Run) -> str:
+    """Return the wall time of a run with steps and its largest findings; empty for another run."""
+    if not (run.meta.get("totals") or {}).get("spans"):
+        return ""  # and the tables need not be opened
+    phases = run.phases()
+    if phases is None or (phases.steps is None and not phases.ranks):
+        return ""
+    from gpuprof.render.phases import phase_lines
+
+    findings = (("finding", each) for each in first_findings(run, phases))
+    return _labelled([*phase_lines(phases), *findings])
+
+
 def phases_header(phases: Phases | None) -> str:
     """Return the lines about the wall time; empty without phases."""
     from gpuprof.render.phases import phase_lines

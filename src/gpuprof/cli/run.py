@@ -145,7 +145,7 @@ def run(
     """Run a Python program and record where its time goes.
 
     All arguments after SCRIPT.py or MODULE are those of the program. Its output, exit code and traceback
-    do not change. gpuprof prints one line to standard error at the end.
+    do not change. At the end, gpuprof prints the name of the run and what matters most to standard error.
     """
     options = RecordingOptions(
         operators=not no_operators,
@@ -174,8 +174,8 @@ def run(
             click.echo(f"gpuprof: {missing}", err=True)
         if not isinstance(recorded, NotRecordedError):  # printed before the program began
             click.echo(f"gpuprof: {_ending(recorded)}", err=True)
-        for line in _first_findings(recorded):
-            click.echo(f"gpuprof: {line}", err=True)
+        if lines := _first_lines(recorded):
+            click.echo(lines, err=True)
     context.exit(exit_code)
 
 
@@ -275,17 +275,16 @@ def _check_pyinstrument(option: str) -> None:
         raise click.UsageError(f"{option}: {NO_PYINSTRUMENT}.")
 
 
-def _first_findings(recorded: Run | RunError) -> list[str]:
-    """Return the largest findings, one line each."""
-    from gpuprof.cli.header import first_findings
-    from gpuprof.text.sanitize import escape_text
+def _first_lines(recorded: Run | RunError) -> str:
+    """Return the wall time and the largest findings of a program with steps."""
+    from gpuprof.cli.header import first_lines
 
     if isinstance(recorded, RunError):
-        return []
+        return ""
     try:
-        return [escape_text(line) for line in first_findings(recorded, recorded.phases())]
+        return first_lines(recorded)
     except RunError:
-        return []  # gpuprof summary shows what is damaged
+        return ""  # gpuprof summary shows what is damaged
 
 
 def _missing_counters(recorded: Run | RunError) -> str | None:

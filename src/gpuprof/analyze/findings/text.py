@@ -57,7 +57,8 @@ def gain_text(finding: Finding, step_ns: float | None) -> str:
 def short_lines(findings: Findings, most: int) -> list[str]:
     """Return the sentence and the gain of the first findings, one line each."""
     return [
-        f"{title(each)}. {gain_text(each, findings.step_ns).capitalize()}" for each in findings.found[:most]
+        escape_text(f"{title(each)}. {gain_text(each, findings.step_ns).capitalize()}")
+        for each in findings.found[:most]
     ]
 
 
@@ -66,7 +67,7 @@ def explanation(findings: Findings, run: str) -> str:
     lines = []
     for number, finding in enumerate(findings, start=1):
         lines += [
-            wrapped(f"{number}  {title(finding)}", _WIDTH, "   "),
+            wrapped(escape_text(f"{number}  {title(finding)}"), _WIDTH, "   "),
             *_details(finding, findings, run),
             "",
         ]
@@ -96,7 +97,7 @@ def score_text(found: Score) -> str:
     if not found.promises:
         lines.append("the old run has no finding")
     lines.append("" if found.kept_in is None else f"score written to {found.kept_in}")
-    return "\n".join(wrapped(line, _WIDTH, " " * 12) for line in lines).rstrip()
+    return "\n".join(wrapped(escape_text(line), _WIDTH, " " * 12) for line in lines).rstrip()
 
 
 def _got(got_ns: float | None, got: TimeRange | None) -> str:
