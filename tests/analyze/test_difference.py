@@ -384,7 +384,7 @@ def test_bad_input_is_one_line_and_exit_code_two(
     page = str(tmp_path / "page.html")
     for arguments, words in (
         (["flamegraph", new, "--against", str(tmp_path / "none.gpuprof"), "-o", page], "does not exist"),
-        (["flamegraph", new, "--against", new, "--weight", "flops", "-o", page], "leave --weight out"),
+        (["flamegraph", new, "--against", new, "--weight", "flops", "-o", page], "omit --weight"),
         (["flamegraph", new, "--against", new, "--weight", "gpu", "-o", page], "GPU work"),
     ):
         assert execute(arguments) == 2

@@ -64,7 +64,7 @@ def test_the_script_and_the_header_write_times_alike(open_page: Any, own_ms: int
 
 def test_an_empty_tree_has_a_message(open_page: Any) -> None:
     page = open_page(make_page([]))
-    assert "holds no calls" in page.locator("#sentence").inner_text()
+    assert "contains no calls" in page.locator("#sentence").inner_text()
     assert page.locator("#main").is_hidden()
 
 

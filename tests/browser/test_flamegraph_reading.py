@@ -246,9 +246,9 @@ def test_what_was_found_does_not_lie_on_the_field(open_page: Any, width: int, te
 
 def test_a_process_without_calls_and_time_holds_no_calls(open_page: Any) -> None:
     page = open_page(make_page([(-1, "process", "process 1", 1, 0)]))
-    assert "holds no calls" in page.locator("#sentence").inner_text()
+    assert "contains no calls" in page.locator("#sentence").inner_text()
     page = open_page(make_page([(-1, "process", "process 1", 1, 0)]), java_script_enabled=False)
-    assert "holds no calls" in page.locator(".static").inner_text()
+    assert "contains no calls" in page.locator(".static").inner_text()
 
 
 def test_untracked_time_is_a_cell_of_its_own(open_page: Any) -> None:

@@ -129,7 +129,7 @@ def test_bad_input_is_one_line_and_exit_code_2(bench: Any, tmp_path: Path, model
         (["--format", "xml"], "'xml' is not a format"),
         (["--device", "gpu"], "'gpu' is not one of"),
         (["--dtype", "float4"], "'float4' is not one of"),
-        (["--data", "nowhere"], "--data nowhere: no folder of images and not a .npz file"),
+        (["--data", "nowhere"], "--data nowhere: no folder of images"),
         (["--framework", "tensorrt"], "tensorrt cannot run this kind of model"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

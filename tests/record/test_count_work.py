@@ -221,12 +221,12 @@ def test_an_operator_without_a_formula_is_unknown_and_never_zero() -> None:
 
 
 def test_a_formula_that_fails_makes_the_operator_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuprof.record.work import mode
+    from gpuprof.record.work import call_work
 
     def broken(_: object) -> Any:
         return lambda call: call["nothing of that name"]
 
-    monkeypatch.setattr(mode, "find_formula", broken)
+    monkeypatch.setattr(call_work, "find_formula", broken)
     work = gpuprof.count_work(torch.relu, torch.ones(3))
     assert (work.flops, list(work.unknown)) == (None, ["aten::relu"])
     (failure,) = work.failures

@@ -8,12 +8,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import gpuprof
-from gpuprof.run import writer
+from gpuprof.run import recorded_tables, writer
 from gpuprof.run.folder import RunFolder
 from gpuprof.run.quick_switching import quick_switching
 
@@ -134,20 +135,22 @@ def test_a_process_forked_by_another_thread_has_the_programs_setting() -> None:
 def test_a_profile_begins_and_is_closed_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
 
-    def watch(name: str) -> None:
-        work = getattr(writer, name)
+    def watch(module: ModuleType, name: str) -> None:
+        work = getattr(module, name)
 
         def watched(*arguments: Any, **options: Any) -> Any:
             seen.append(sys.getswitchinterval())
             return work(*arguments, **options)
 
-        monkeypatch.setattr(writer, name, watched)
+        monkeypatch.setattr(module, name, watched)
 
-    watch("preload")
-    watch("_write_tables")
+    watch(writer, "preload")
+    watch(recorded_tables, "_write_tables")
     with gpuprof.profile(out=tmp_path / "run.gpuprof") as recording:
         assert sys.getswitchinterval() == pytest.approx(OWN_S)
         assert seen == [QUICK_S]
+        with gpuprof.span("work"):
+            pass
     assert seen == [QUICK_S, QUICK_S]
     assert sys.getswitchinterval() == pytest.approx(OWN_S)
     assert recording.run.meta["complete"]

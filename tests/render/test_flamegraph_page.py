@@ -197,7 +197,7 @@ def test_equal_trees_give_equal_pages() -> None:
 
 def test_an_empty_tree_has_a_message_in_the_static_part() -> None:
     page = make_page(make_tree([], [], []))
-    assert "This run holds no calls" in page
+    assert "This run contains no calls" in page
     assert decoded(page)[0]["count"] == 0
 
 
@@ -306,7 +306,7 @@ def test_untracked_time_is_the_last_child_of_its_process() -> None:
 
 def test_a_run_without_calls_and_time_has_a_message_without_javascript() -> None:
     page = make_page(make_tree([-1], ["process 1"], [0], ["process"]))
-    assert "This run holds no calls" in page
+    assert "This run contains no calls" in page
 
 
 def test_a_machine_without_a_gpu_lacks_nothing() -> None:

@@ -85,17 +85,17 @@ def first_findings(run: Run, phases: Phases | None) -> list[str]:
     return short_lines(run.findings(), MOST_FINDINGS)
 
 
-def first_lines(run: Run) -> str:
-    """Return the wall time of a run with steps and its largest findings; empty for another run."""
+def first_lines(run: Run) -> list[str]:
+    """Return the wall time of a run with five steps or more, and its largest findings; empty for another."""
     if not (run.meta.get("totals") or {}).get("spans"):
-        return ""  # and the tables need not be opened
+        return []  # and the tables need not be opened
     phases = run.phases()
-    if phases is None or (phases.steps is None and not phases.ranks):
-        return ""
+    if phases is None or (not phases.ranks and (phases.steps is None or phases.steps.interval_ns is None)):
+        return []
     from gpuprof.render.phases import phase_lines
 
     findings = (("finding", each) for each in first_findings(run, phases))
-    return _labelled([*phase_lines(phases), *findings])
+    return _labelled([*phase_lines(phases), *findings]).splitlines()
 
 
 def phases_header(phases: Phases | None) -> str:

@@ -174,8 +174,8 @@ def run(
             click.echo(f"gpuprof: {missing}", err=True)
         if not isinstance(recorded, NotRecordedError):  # printed before the program began
             click.echo(f"gpuprof: {_ending(recorded)}", err=True)
-        if lines := _first_lines(recorded):
-            click.echo(lines, err=True)
+        for line in _first_lines(recorded):
+            click.echo(f"gpuprof: {line}", err=True)
     context.exit(exit_code)
 
 
@@ -275,16 +275,16 @@ def _check_pyinstrument(option: str) -> None:
         raise click.UsageError(f"{option}: {NO_PYINSTRUMENT}.")
 
 
-def _first_lines(recorded: Run | RunError) -> str:
+def _first_lines(recorded: Run | RunError) -> list[str]:
     """Return the wall time and the largest findings of a program with steps."""
     from gpuprof.cli.header import first_lines
 
     if isinstance(recorded, RunError):
-        return ""
+        return []
     try:
         return first_lines(recorded)
     except RunError:
-        return ""  # gpuprof summary shows what is damaged
+        return []  # gpuprof summary shows what is damaged
 
 
 def _missing_counters(recorded: Run | RunError) -> str | None:

@@ -49,6 +49,7 @@ class LayerSource:
     def __init__(self, modules: tuple[torch.nn.Module, ...], first_calls: FirstCalls | None = None) -> None:
         self._given = [weakref.ref(module) for module in modules]
         self._roots: list[_Root] = []
+        self._wrappers: list[_Root] = []
         # The model whose layers are named by their paths alone: the only given one, or the first called one.
         self._plain: str | None = None
         # Modules without parts that were named by their class, since no other one owned them.
@@ -78,6 +79,7 @@ class LayerSource:
         if self._first_calls is not None and self._first_calls.windows is not None:
             self._first_calls.windows.stop()
         self._roots.clear()
+        self._wrappers.clear()
 
     def known_types(self) -> dict[str, dict[str, str]]:
         """Return the class of each layer that was named, by root and name."""
@@ -149,10 +151,10 @@ class LayerSource:
         self._roots = [entry for entry in self._roots if entry.module() is not None]
         inside = _uncompiled(module)
         if (model := _parallel_model(inside)) is not None:
-            wrapper = type(inside).__name__
-            self._name(module, wrapper, wrapper)
+            label = self._wrapper_label(inside)
+            self._name(module, label, label)
             if inside is not module:
-                self._name(inside, wrapper, wrapper)
+                self._name(inside, label, label)
             self._name_root(model)
             return
         class_name = type(inside).__name__
@@ -172,16 +174,20 @@ class LayerSource:
         return next((entry for entry in self._roots if entry.module() is module), None)
 
     def _new_root(self, module: torch.nn.Module, class_name: str) -> _Root:
-        # The first number that no living root of the class has.
-        taken = {entry.number for entry in self._roots if entry.class_name == class_name}
-        number = next(number for number in range(1, len(taken) + 2) if number not in taken)
-        label = class_name if number == 1 else f"{class_name}#{number}"
+        number, label = _free_label(self._roots, class_name)
         if self._plain is None:
             self._plain = label
         prefix = "" if label == self._plain else f"{label}/"
         root = _Root(weakref.ref(module), class_name, number, label, prefix)
         self._roots.append(root)
         return root
+
+    def _wrapper_label(self, wrapper: torch.nn.Module) -> str:
+        self._wrappers = [entry for entry in self._wrappers if entry.module() is not None]
+        class_name = type(wrapper).__name__
+        number, label = _free_label(self._wrappers, class_name)
+        self._wrappers.append(_Root(weakref.ref(wrapper), class_name, number, label, ""))
+        return label
 
     def _name_parts(self, module: torch.nn.Module, root: _Root, *, rename: bool = True) -> None:
         for path, part in self._parts(module):
@@ -226,6 +232,13 @@ class LayerSource:
         failure = note(NoteCode.LAYERS_NOT_NAMED, module=type(module).__name__, error=error_line(error))
         if len(self.notes) < MOST_FAILURES and failure not in self.notes:
             self.notes.append(failure)
+
+
+def _free_label(entries: list[_Root], class_name: str) -> tuple[int, str]:
+    """Return the first number that no living one of the class has, and the label with it."""
+    taken = {entry.number for entry in entries if entry.class_name == class_name}
+    number = next(number for number in range(1, len(taken) + 2) if number not in taken)
+    return number, class_name if number == 1 else f"{class_name}#{number}"
 
 
 def _leave_out_if_made_by_compiler(module: torch.nn.Module) -> None:

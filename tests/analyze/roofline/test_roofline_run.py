@@ -538,11 +538,11 @@ def test_a_busy_machine_is_reported(profiled: Profiled, monkeypatch: pytest.Monk
             "memory.dram.triad",
             0.51,
             False,
-            "was busier then; when it is idle: gpuprof doctor --ceilings --refresh",
+            "measure again when it is idle: gpuprof doctor --ceilings --refresh",
         ),
         ("launch", 0.51, False, "the machine is busy"),  # a time: longer is slower
         ("memory.dram.triad", -0.51, True, "from right before the recording (memory.dram.triad -51%)"),
-        ("memory.dram.triad", 0.51, True, "was busier then; labels have a lower confidence"),
+        ("memory.dram.triad", 0.51, True, "was busier at that time; labels have a lower confidence"),
     ],
 )
 def test_the_disturbed_measurement_is_reported(
