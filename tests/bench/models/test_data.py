@@ -88,7 +88,7 @@ def test_images_in_class_folders(images: Path, shape: tuple[int, ...], axis: int
 @pytest.mark.needs("PIL")
 def test_images_that_are_none(images: Path) -> None:
     (images / "cat" / "one.png").write_bytes(b"no image")
-    with pytest.raises(BenchmarkError, match=r"one\.png: no image that can be read"):
+    with pytest.raises(BenchmarkError, match=r"one\.png: not a readable image"):
         make_source(str(images)).batch(2, InputSpec((3, 8, 8)))
     with pytest.raises(BenchmarkError, match="images cannot be inputs of shape 5"):
         make_source(str(images)).batch(1, InputSpec((5,)))

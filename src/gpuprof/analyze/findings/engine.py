@@ -96,10 +96,6 @@ def find(folder: RunFolder) -> Findings:
     )
 
 
-def _by_gain(finding: Finding) -> tuple[float, float]:
-    return -finding.gain.run.low_ns, -finding.gain.run.high_ns
-
-
 def _result(
     record: ProgramRecord,
     rule: Rule,
