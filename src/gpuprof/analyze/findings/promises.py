@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof.analyze.findings.engine import find
 from gpuprof.analyze.findings.finding import Finding, Rule, TimeRange
 from gpuprof.analyze.phases import read_phases
+from gpuprof.record.recording_folder import write_json
 
 if TYPE_CHECKING:
     from gpuprof.analyze.phases import Phases
@@ -192,13 +191,9 @@ def _kept(found: Score, new: RunFolder, old: RunFolder) -> Score:
     origin = old.meta.get("origin_unix_ns")
     scores = [each for each in _earlier(new) if each.get("old_origin_unix_ns") != origin]
     scores.append({"old_origin_unix_ns": origin, **plain_score(found)})
-    temporary = file.with_suffix(f".{os.getpid()}.tmp")
     try:
-        temporary.write_text(json.dumps({"format": _SCORE_FORMAT, "scores": scores}, indent=2), "utf-8")
-        temporary.replace(file)
+        write_json(file, {"format": _SCORE_FORMAT, "scores": scores})
     except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         return found  # the run is on a read-only medium
     return replace(found, kept_in=str(file))
 
