@@ -16,8 +16,15 @@ from typing import Any, NamedTuple
 import pytest
 from unclosed_run import UNCLOSED
 
-import gpuprof
-from gpuprof import _native
+TEXTS_AS_CODES = Path(__file__).parent / "support" / "texts_as_codes"
+if "--texts-as-codes" in sys.argv:
+    # Before gpuprof is imported: here, and in processes that tests start.
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(TEXTS_AS_CODES), before)))
+    runpy.run_path(str(TEXTS_AS_CODES / "sitecustomize.py"))
+
+import gpuprof  # noqa: E402
+from gpuprof import _native  # noqa: E402
 
 with contextlib.suppress(ImportError):
     import hypothesis
@@ -30,22 +37,17 @@ pytest_plugins = ["optional_tools"]
 LONGEST_PROGRAM_S = 180  # ends what hangs; a busy machine needs a minute
 
 
-TEXTS_AS_CODES = Path(__file__).parent / "support" / "texts_as_codes"
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that write golden files again, and that show typed facts as codes."""
     parser.addoption("--update-golden", action="store_true", help="write the golden files of tests/golden")
-    parser.addoption("--texts-as-codes", action="store_true", help="show a typed fact as its code and values")
+    parser.addoption(
+        "--texts-as-codes", action="store_true", help="show facts and errors as codes and values"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Replace the texts of typed facts where that is asked for: here, and in processes that tests start."""
+    """Declare the marker of tests that are about words."""
     config.addinivalue_line("markers", "texts: is about the words of texts, left out with --texts-as-codes")
-    if config.getoption("--texts-as-codes"):
-        before = os.environ.get("PYTHONPATH")
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(TEXTS_AS_CODES), before)))
-        runpy.run_path(str(TEXTS_AS_CODES / "sitecustomize.py"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

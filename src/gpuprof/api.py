@@ -69,14 +69,16 @@ def count_work(model: Any, inputs: Any = (), *, backward: bool = False, fake: bo
     except ImportError as error:
         if error.name != "torch":
             raise
-        raise UnavailableError("count_work() needs PyTorch", hint="pip install torch") from error
+        raise UnavailableError(
+            "not_installed", "count_work() needs PyTorch", hint="pip install torch"
+        ) from error
     from gpuprof.analyze.work import Work
 
     try:
         counted = count_operators(model, inputs, backward=backward, fake=fake)
     except PassError as failure:
         work = Work(tuple(failure.counted.rows), tuple(failure.counted.unknown))
-        raise WorkError(failure.reason, work) from failure.__cause__
+        raise WorkError("not_counted", failure.reason, work) from failure.__cause__
     return Work(tuple(counted.rows), tuple(counted.unknown))
 
 
@@ -112,7 +114,9 @@ def benchmark(
 
     if isinstance(launches, bool) or not isinstance(launches, int) or launches < 1:
         raise BenchmarkError(
-            f"launches={launches!r} is not a number of process runs", hint="give an integer from 1"
+            "invalid_launches",
+            f"launches={launches!r} is not a number of process runs",
+            hint="give an integer from 1",
         )
     settings = Settings(
         mode=mode,

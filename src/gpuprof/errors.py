@@ -11,10 +11,16 @@ from typing import Any
 
 
 class GpuprofError(Exception):
-    """Base of all errors of gpuprof: `message` is what happened and where, `hint` what to do."""
+    """Base of all errors of gpuprof: `message` is what happened and where, `hint` what to do.
 
-    def __init__(self, message: str = "", *, hint: str = "") -> None:
+    `code` is what happened in a few words that stay the same when a message is reworded, such as `cannot_read`.
+    """
+
+    def __init__(self, code: str, message: str = "", *, hint: str = "") -> None:
+        # Where another library raises it again from its text alone, there is no code.
+        message = message or code
         super().__init__(f"{message}; hint: {hint}" if hint else message)
+        self.code = code
         self.message = message
         self.hint = hint
 
@@ -45,8 +51,8 @@ class WorkError(GpuprofError):
     `work` is the work counted before the failure, or None.
     """
 
-    def __init__(self, message: str, work: Any = None, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, code: str, message: str = "", work: Any = None, *, hint: str = "") -> None:
+        super().__init__(code, message, hint=hint)
         self.work = work
 
 
@@ -56,6 +62,6 @@ class BenchmarkError(GpuprofError):
     `result` contains the samples before the failure (`gpuprof.bench.results.result.Result`), or is None.
     """
 
-    def __init__(self, message: str, result: Any = None, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, code: str, message: str = "", result: Any = None, *, hint: str = "") -> None:
+        super().__init__(code, message, hint=hint)
         self.result = result

@@ -262,7 +262,9 @@ def _slices(run: RunFolder, target: Path) -> Slices | str:
         # Sort next to the page, because the data may be larger than a temporary folder.
         return read_timeline(run, target.parent)
     except OSError as error:
-        raise RunError(f"cannot write {target}: {error.strerror}", hint="name a writable file") from None
+        raise RunError(
+            "cannot_write", f"cannot write {target}: {error.strerror}", hint="name a writable file"
+        ) from None
 
 
 def _write_page(target: Path, page: str) -> None:
@@ -276,7 +278,9 @@ def _write_page(target: Path, page: str) -> None:
                     target.unlink()
                 raise
     except OSError as error:
-        raise RunError(f"cannot write {target}: {error.strerror}", hint="name a writable file") from None
+        raise RunError(
+            "cannot_write", f"cannot write {target}: {error.strerror}", hint="name a writable file"
+        ) from None
 
 
 def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
@@ -337,7 +341,7 @@ def summary_difference(
 
 def _check_sides(new: Sequence[Run], old: Sequence[Run]) -> None:
     if not new or not old:
-        raise RunError("a comparison needs at least one run on each side")
+        raise RunError("no_runs", "a comparison needs at least one run on each side")
 
 
 @quick_switching()

@@ -61,7 +61,9 @@ class Profile:
         if self._failure is not None:
             raise self._failure
         if self._state != "ended":
-            raise RunError("the run is still being recorded", hint="read it after the `with` block")
+            raise RunError(
+                "still_recording", "the run is still being recorded", hint="read it after the `with` block"
+            )
         if self._run is None:
             self._run = Run(self.path)
             self._run._temporary = self._temporary
@@ -69,7 +71,9 @@ class Profile:
 
     def __enter__(self) -> Profile:
         if self._state != "new":
-            raise RecordingError("a profile can be entered only once", hint="call gpuprof.profile(...) again")
+            raise RecordingError(
+                "entered_twice", "a profile can be entered only once", hint="call gpuprof.profile(...) again"
+            )
         with quick_switching():
             self._begin()
         self._state = "recording"
@@ -108,7 +112,9 @@ class Profile:
         self._state = "ended"
         resume_after(self._outer)
         if os.getpid() != self._process_id:
-            self._failure = RunError("this is a forked child: the run belongs to the process that started it")
+            self._failure = RunError(
+                "forked_child", "this is a forked child: the run belongs to the process that started it"
+            )
             return
         from gpuprof.run.writer import close_run
 
@@ -177,43 +183,56 @@ def _check_options(options: RecordingOptions) -> None:
     for name in _SWITCHES:
         # Other values are true or false too, such as the text "no".
         if (value := getattr(options, name)) not in (True, False):
-            raise RecordingError(f"profile({name}={value!r}) must be True or False")
+            raise RecordingError("invalid_option", f"profile({name}={value!r}) must be True or False")
     _refuse_unavailable(options)
     if options.ceilings not in get_args(WhichCeilings):
-        raise RecordingError(f'profile(ceilings={options.ceilings!r}) must be "cached" or "around"')
+        raise RecordingError(
+            "invalid_option", f'profile(ceilings={options.ceilings!r}) must be "cached" or "around"'
+        )
     if options.ceilings == "around" and not options.counts_work:
-        raise RecordingError('profile(ceilings="around") needs counted work', hint="add work=True")
+        raise RecordingError(
+            "needs_work", 'profile(ceilings="around") needs counted work', hint="add work=True"
+        )
     if options.counts_work and not (options.layers and options.operators):
         option = "work" if options.work else "counters"
-        raise RecordingError(f"profile({option}=True) needs layers and operators", hint="leave both on")
+        raise RecordingError(
+            "needs_operators", f"profile({option}=True) needs layers and operators", hint="leave both on"
+        )
 
 
 def _refuse_unavailable(options: RecordingOptions) -> None:
     if options.gpu not in ("auto", "whole-graphs", True, False):
-        raise RecordingError(f'profile(gpu={options.gpu!r}) must be "auto", "whole-graphs", True or False')
+        raise RecordingError(
+            "invalid_option", f'profile(gpu={options.gpu!r}) must be "auto", "whole-graphs", True or False'
+        )
     if options.gpu is True and not has_driver():
         raise UnavailableError(
-            "profile(gpu=True): no NVIDIA driver", hint="leave gpu out, or install a driver"
+            "no_driver", "profile(gpu=True): no NVIDIA driver", hint="leave gpu out, or install a driver"
         )
     if options.python not in ("auto", "pyinstrument", True, False):
         raise RecordingError(
-            f'profile(python={options.python!r}) must be "auto", "pyinstrument", True or False'
+            "invalid_option",
+            f'profile(python={options.python!r}) must be "auto", "pyinstrument", True or False',
         )
     needs_pyinstrument = options.python == "pyinstrument" or (
         options.python is True and why_not() is not None
     )
     if needs_pyinstrument and not has_pyinstrument():
-        raise UnavailableError(f"profile(python={options.python!r}): {NO_PYINSTRUMENT}")
+        raise UnavailableError("not_installed", f"profile(python={options.python!r}): {NO_PYINSTRUMENT}")
 
 
 def _check_out(out: PathLike) -> None:
     if out == "":
-        raise RecordingError('profile(out="") is not a folder', hint="name a folder, or leave it out")
+        raise RecordingError(
+            "no_folder_name", 'profile(out="") is not a folder', hint="name a folder, or leave it out"
+        )
     try:
         Path(out)
     except TypeError:
         raise RecordingError(
-            f"profile(out=...) takes a path, not {type(out).__name__}", hint="name the folder to write"
+            "invalid_option",
+            f"profile(out=...) takes a path, not {type(out).__name__}",
+            hint="name the folder to write",
         ) from None
 
 
@@ -224,6 +243,7 @@ def _check_modules(modules: tuple[Any, ...]) -> None:
     for module in modules:
         if torch is None or not isinstance(module, torch.nn.Module):
             raise RecordingError(
+                "not_a_torch_module",
                 f"profile() takes torch.nn.Module objects, not {type(module).__name__}",
                 hint="pass the model, or nothing to record every module",
             )

@@ -74,7 +74,7 @@ def _run_of(
 ) -> Run | RunError:
     """Return the run of a program, with its ceilings, or the error."""
     if result.was_refused:
-        return NotRecordedError(f"the recording into {result.run_path} could not begin")
+        return NotRecordedError("not_recorded", f"the recording into {result.run_path} could not begin")
     try:
         run = Run(result.run_path)
         if run.meta.get("work"):
@@ -89,6 +89,7 @@ def _run_of(
     if not keep_empty and run.meta["totals"]["spans"] == 0:
         shutil.rmtree(result.run_path, ignore_errors=True)
         return NothingRecordedError(
+            "nothing_recorded",
             "the program failed before anything was recorded, so its run was removed",
             hint="name a folder with --out to keep it",
         )

@@ -82,7 +82,8 @@ def load_tree(run: RunFolder) -> CallTree:
 
     if "call_tree" not in run.tables:
         raise RunError(
-            f"{run.path} has no call_tree table; hint: record it again, or query its tables with run.sql"
+            "no_call_tree",
+            f"{run.path} has no call_tree table; hint: record it again, or query its tables with run.sql",
         )
     try:
         columns = run.sql(
@@ -91,7 +92,8 @@ def load_tree(run: RunFolder) -> CallTree:
         ).fetchnumpy()
     except duckdb.Error as error:
         raise RunError(
-            f"the table call_tree of {run.path} is damaged ({reason_of(error)}): restore it from a copy"
+            "damaged",
+            f"the table call_tree of {run.path} is damaged ({reason_of(error)}): restore it from a copy",
         ) from None
     places: dict[str, int] = {}
     name = np.array([places.setdefault(text, len(places)) for text in columns["name"]], dtype=np.int32)

@@ -127,7 +127,9 @@ def device_use(
         reasons = run.sql(_REASONS_QUERY).fetchall()
     except duckdb.Error as error:
         table = "the table samples" if path is None else f"the table samples of {path}"
-        raise RunError(f"{table} is damaged ({reason_of(error)}): restore it from a copy") from None
+        raise RunError(
+            "damaged", f"{table} is damaged ({reason_of(error)}): restore it from a copy"
+        ) from None
     by_device: dict[int, dict[str, _Metric]] = {}
     for device, metric, *figures in metrics:
         by_device.setdefault(device, {})[metric] = _Metric(*figures)

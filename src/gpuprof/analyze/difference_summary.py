@@ -135,7 +135,9 @@ def summarize_difference(
 ) -> DifferenceSummary:
     """Compare the self times of all processes by name. Raises RunError for an unknown `by`."""
     if by not in MEMBER_KINDS:
-        raise RunError(f"cannot compare by {by!r}; hint: choose one of {', '.join(MEMBER_KINDS)}")
+        raise RunError(
+            "unknown_grouping", f"cannot compare by {by!r}; hint: choose one of {', '.join(MEMBER_KINDS)}"
+        )
     calls = np.sum([run.calls for run in (*runs.new, *runs.old)], axis=0)
     tree = dataclasses.replace(runs.tree, calls=calls)
     part = part_of(tree, tuple(np.unique(tree.process_id).tolist()))
@@ -230,7 +232,9 @@ def compare_runs(
     """Compare runs, each with its call tree, by name. Raises RunError."""
     runs = load_compared(new, old, "gpu" if by == "kernel" else "cpu")
     if scaling == "calls" and not can_scale_by_calls(runs.new, runs.old):
-        raise RunError("the runs repeat no call often enough to be scaled by it: scale by total, or not")
+        raise RunError(
+            "no_scale", "the runs repeat no call often enough to be scaled by it: scale by total, or not"
+        )
     metas = [[folder.meta for folder, _ in side] for side in (new, old)]
     return summarize_difference(
         runs,

@@ -79,9 +79,11 @@ def chosen_weight(found: list[Weight], asked: str | None, folder: RunFolder) -> 
     if asked is None:
         return names.index("gpu") if "gpu" in names else 0
     if asked not in WEIGHTS:
-        raise RunError(f"cannot weigh by {asked!r}; hint: choose one of {', '.join(WEIGHTS)}")
+        raise RunError(
+            "unknown_weight", f"cannot weigh by {asked!r}; hint: choose one of {', '.join(WEIGHTS)}"
+        )
     if asked not in names:
-        raise RunError(f"{folder.path} {_why_missing(asked, folder)}")
+        raise RunError("no_weight", f"{folder.path} {_why_missing(asked, folder)}")
     return names.index(asked)
 
 

@@ -364,7 +364,9 @@ def summarize(
     unknown `by` or `process`.
     """
     if by not in MEMBER_KINDS:
-        raise RunError(f"cannot summarize by {by!r}; hint: choose one of {', '.join(MEMBER_KINDS)}")
+        raise RunError(
+            "unknown_grouping", f"cannot summarize by {by!r}; hint: choose one of {', '.join(MEMBER_KINDS)}"
+        )
     chosen, notes = _choose_processes(tree, process, default)
     part = part_of(on_gpu(tree) if by == "kernel" else tree, chosen)
     folded = fold(part, by, MEMBER_KINDS[by])
@@ -406,7 +408,10 @@ def _choose_processes(
     if process is not None:
         if process not in recorded:
             known = ", ".join(map(str, recorded[:8])) or "none"
-            raise RunError(f"process {process} is not in this run: it recorded {known}; choose one, or all")
+            raise RunError(
+                "unknown_process",
+                f"process {process} is not in this run: it recorded {known}; choose one, or all",
+            )
         return (process,), ()
     chosen = tuple(each for each in recorded if each in default) or recorded[:1]
     others = tuple(each for each in recorded if each not in chosen)

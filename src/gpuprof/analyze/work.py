@@ -81,7 +81,9 @@ class Work:
         Rows are ordered by FLOPs, then bytes, the largest first. Raises WorkError for another kind.
         """
         if kind not in get_args(WorkKind):
-            raise WorkError(f"work has no {kind!r}: ask by {', '.join(get_args(WorkKind))}")
+            raise WorkError(
+                "unknown_grouping", f"work has no {kind!r}: ask by {', '.join(get_args(WorkKind))}"
+            )
         groups: dict[str, list[OperatorWork]] = {}
         for row in self.operators:
             groups.setdefault(getattr(row, kind) or "", []).append(row)

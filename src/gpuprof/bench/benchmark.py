@@ -51,7 +51,7 @@ def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | Non
         # An interrupt must end the program; the samples go with the exception.
         raise KeyboardInterrupt(result)
     if measured.failure is not None:
-        raise BenchmarkError(f"{described.model}: {measured.failure}", result)
+        raise BenchmarkError("failed", f"{described.model}: {measured.failure}", result)
     return result
 
 
@@ -163,5 +163,5 @@ def benchmark_in_processes(
         raise KeyboardInterrupt(result)
     if result is None or not result.measurements:
         failure = None if result is None else result.launches[0].failure
-        raise BenchmarkError(f"{label}: no process run gave a sample: {failure}", result)
+        raise BenchmarkError("no_samples", f"{label}: no process run gave a sample: {failure}", result)
     return result

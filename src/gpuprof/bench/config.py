@@ -58,10 +58,13 @@ class Settings:
         )
         for is_right, name, wanted in checks:
             if not is_right:
-                raise BenchmarkError(f"{name}={getattr(self, name)!r} cannot be measured; hint: use {wanted}")
+                raise BenchmarkError(
+                    "invalid_option", f"{name}={getattr(self, name)!r} cannot be measured; hint: use {wanted}"
+                )
         if self.mode == "throughput" and self.caches == "cold":
             raise BenchmarkError(
-                "caches='cold' with mode='throughput': a window of calls is warm; take latency"
+                "cold_throughput",
+                "caches='cold' with mode='throughput': a window of calls is warm; take latency",
             )
 
 
@@ -116,7 +119,8 @@ class SystemSpec:
     def __post_init__(self) -> None:
         if min(self.input_shape or (1,)) < 1:
             raise BenchmarkError(
-                f"input shape {self.input_shape}; hint: use whole numbers from 1, as 3,224,224"
+                "invalid_input_shape",
+                f"input shape {self.input_shape}; hint: use whole numbers from 1, as 3,224,224",
             )
 
 

@@ -41,7 +41,7 @@ class Failure:
     def error(self) -> GpuprofError:
         """Return the exception that carries it."""
         if self.code is FailureCode.UNAVAILABLE:
-            return UnavailableError(str(self))
+            return UnavailableError("unavailable", str(self))
         return _ERRORS.get(self.code, FailedRunError)(self.message, hint=self.hint)
 
 
@@ -51,7 +51,7 @@ class FailedRunError(BenchmarkError):
     code = FailureCode.FAILED
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(str(Failure(self.code, message, hint)))
+        super().__init__(self.code, str(Failure(self.code, message, hint)))
         self.message, self.hint = message, hint
 
 
@@ -80,8 +80,10 @@ def failure_of(error: GpuprofError) -> Failure:
 
 def named(error: GpuprofError, name: str) -> GpuprofError:
     """Return an error of the same code that begins with a name."""
-    failure = failure_of(error)
-    return replace(failure, message=f"{name}: {failure.message}").error()
+    if isinstance(error, FailedRunError):
+        return replace(failure_of(error), message=f"{name}: {error.message}").error()
+    kind = UnavailableError if isinstance(error, UnavailableError) else BenchmarkError
+    return kind(error.code, f"{name}: {error}")
 
 
 def reason_of(error: BaseException) -> str:

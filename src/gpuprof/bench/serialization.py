@@ -18,7 +18,8 @@ try:
     import msgspec
 except ImportError as error:
     raise UnavailableError(
-        "msgspec is not installed, and benchmarks need it: pip install 'gpuprof-native[bench]'"
+        "not_installed",
+        "msgspec is not installed, and benchmarks need it: pip install 'gpuprof-native[bench]'",
     ) from error
 
 T = TypeVar("T")
@@ -51,7 +52,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         table: dict[str, Any] = msgspec.toml.decode(path.read_bytes())
     except ImportError as error:
-        raise UnavailableError("reading TOML on Python 3.10 needs tomli: pip install tomli") from error
+        raise UnavailableError(
+            "not_installed", "reading TOML on Python 3.10 needs tomli: pip install tomli"
+        ) from error
     return table
 
 
@@ -78,7 +81,7 @@ def decode(text: bytes | str, kind: type[T], what: str = "") -> T:
 
 
 def _refused(what: str, error: Exception, hint: str = WRITE_AGAIN) -> BenchmarkError:
-    return BenchmarkError(f"{what} cannot be read ({error}): {hint}")
+    return BenchmarkError("damaged", f"{what} cannot be read ({error}): {hint}")
 
 
 def _plain(value: Any) -> Any:

@@ -31,7 +31,7 @@ class SuiteError(BenchmarkError):
 
     def __init__(self, failures: Sequence[GpuprofError], results: list[BatchResult]) -> None:
         more = f" (and {len(failures) - 1} more failed)" if len(failures) > 1 else ""
-        super().__init__(f"{failures[0]}{more}", results)
+        super().__init__("failed", f"{failures[0]}{more}", results)
         self.failures = tuple(failures)
 
 
@@ -117,7 +117,8 @@ def run_benchmark_suite(
     wrong = [each for each in given if not isinstance(each, (str, BenchmarkConfig))]
     if wrong:
         raise BenchmarkError(
-            f"{wrong[0]!r} is not a framework; hint: use names such as 'pytorch', or BenchmarkConfigs"
+            "unknown_framework",
+            f"{wrong[0]!r} is not a framework; hint: use names such as 'pytorch', or BenchmarkConfigs",
         )
     names = [model_name] if isinstance(model_name, (str, os.PathLike)) else list(model_name)
     # Iterators can be read once, and each benchmark wants them.
@@ -153,9 +154,13 @@ def _asked(config: BenchmarkConfig) -> _Asked:
         ("dtype", config.dtype, (None, *DTYPES)),
     ):
         if value not in known:
-            raise BenchmarkError(f"{name}={value!r}; hint: use {', '.join(map(str, known))}")
+            raise BenchmarkError(
+                "invalid_option", f"{name}={value!r}; hint: use {', '.join(map(str, known))}"
+            )
     if not isinstance(config.model_name, (str, os.PathLike)):
-        raise BenchmarkError(f"model_name={config.model_name!r}; hint: use a name or a path")
+        raise BenchmarkError(
+            "invalid_model_name", f"model_name={config.model_name!r}; hint: use a name or a path"
+        )
     source = config.data_source
     data = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
     spec = SystemSpec(
@@ -175,7 +180,7 @@ def _asked(config: BenchmarkConfig) -> _Asked:
 def _sizes(given: Iterable[int]) -> tuple[int, ...]:
     sizes = tuple(dict.fromkeys(_whole_numbers(given, "batch_sizes", "(1, 8)")))
     if not sizes:
-        raise BenchmarkError("batch_sizes is empty; hint: use at least one, such as (1, 8)")
+        raise BenchmarkError("no_batch_size", "batch_sizes is empty; hint: use at least one, such as (1, 8)")
     return sizes
 
 
@@ -192,7 +197,9 @@ def _whole_numbers(given: Iterable[int] | int, name: str, example: str) -> tuple
     except TypeError:
         numbers = (0,)
     if any(isinstance(each, bool) or each < 1 for each in numbers):
-        raise BenchmarkError(f"{name}={given!r}; hint: use whole numbers from 1, such as {example}")
+        raise BenchmarkError(
+            "invalid_option", f"{name}={given!r}; hint: use whole numbers from 1, such as {example}"
+        )
     return numbers
 
 

@@ -59,7 +59,7 @@ def check_spec(spec: SystemSpec) -> None:
 def _check_packages(packages: Iterable[Package]) -> None:
     for module, title, install in packages:
         if importlib.util.find_spec(module) is None:
-            raise UnavailableError(f"{title} is not installed: pip install {install}")
+            raise UnavailableError("not_installed", f"{title} is not installed: pip install {install}")
 
 
 def _may_be_there(device: str) -> bool:
@@ -76,8 +76,9 @@ def _check_recipe(spec: SystemSpec) -> None:
         check_source(choice.data, "--recipe")
     if choice.recipe.quantizes_module and spec.device not in ("auto", "cpu"):
         raise UnavailableError(
+            "quantized_on_cpu_only",
             f"--recipe {choice.recipe.name}: PyTorch has quantized layers for CPUs alone; hint: use --device "
-            "cpu for all variants"
+            "cpu for all variants",
         )
 
 
@@ -91,7 +92,9 @@ def _check_factory(source: ModelSource) -> None:
         text = importlib.util.decode_source(source.path.read_bytes())
         tree, symbols = ast.parse(text), symtable.symtable(text, str(source.path), "exec").get_symbols()
     except (SyntaxError, ValueError) as error:
-        raise BenchmarkError(f"{source.path}: not valid Python ({error}); hint: correct it first") from error
+        raise BenchmarkError(
+            "invalid_python", f"{source.path}: not valid Python ({error}); hint: correct it first"
+        ) from error
     names = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
     if source.attribute not in names and "__getattr__" not in names and not _may_bind_more(tree):
         raise no_function(source, sorted(names))

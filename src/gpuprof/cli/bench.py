@@ -25,6 +25,7 @@ from gpuprof.cli.measuring import (
     terminated_like_interrupted,
 )
 from gpuprof.cli.options import measuring_options, typed
+from gpuprof.cli.usage import BadParameter
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
     words = tuple(word.strip() for word in value.split(","))
     wrong = [word for word in words if word not in ("csv", "json", "md")]
     if wrong:
-        raise click.BadParameter(f"{wrong[0]!r} is not a format; hint: use csv, json, md.")
+        raise BadParameter("unknown_format", f"{wrong[0]!r} is not a format; hint: use csv, json, md.")
     return words
 
 
@@ -139,7 +140,7 @@ def bench(options: BenchOptions) -> None:
     try:
         _hand_out(finding, files, at, as_json=options.as_json)
     except GpuprofError as error:
-        failure = error if failure is None else BenchmarkError(f"{failure}; {error}")
+        failure = error if failure is None else BenchmarkError("failed", f"{failure}; {error}")
     if interrupted == signal.SIGTERM:
         click.get_current_context().exit(EXIT_TERMINATED)
     if interrupted:

@@ -24,6 +24,7 @@ from gpuprof.cli.measuring import (
     terminated_like_interrupted,
 )
 from gpuprof.cli.options import fraction, measuring_options, typed
+from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.text.sanitize import escape_text
 
@@ -42,7 +43,9 @@ def _reports(_context: click.Context, _parameter: click.Parameter, value: str) -
     words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
     wrong = [word for word in words if word not in REPORTS]
     if wrong or not words:
-        raise click.BadParameter(f"{value!r} is not a list of formats; hint: use {','.join(REPORTS)}.")
+        raise BadParameter(
+            "unknown_format", f"{value!r} is not a list of formats; hint: use {','.join(REPORTS)}."
+        )
     return words
 
 
@@ -90,7 +93,7 @@ class CompareOptions(ReportOptions, ComparisonOptions):
         from gpuprof.bench.compare.plan import parse_variants, plan_of
 
         if self.traffic is not None and not self.interleave:
-            raise click.UsageError("--traffic needs --interleave; hint: add --interleave.")
+            raise UsageError("needs_interleave", "--traffic needs --interleave; hint: add --interleave.")
         split = (self.traffic or "50,50") if self.interleave else None
         variants = parse_variants(self.variants, self.spec(""))
         return plan_of(dataclasses.replace(self, traffic=split), variants)
@@ -178,7 +181,9 @@ def _run(plan: ComparisonPlan, options: ReportOptions) -> None:
     from gpuprof.bench.report import check_formats
 
     if options.fresh and options.resume:
-        raise click.UsageError("--fresh and --resume contradict each other; hint: use one of them.")
+        raise UsageError(
+            "fresh_and_resume", "--fresh and --resume contradict each other; hint: use one of them."
+        )
     check_formats(options.reports)
     folder = (
         Path("results") / file_name(plan.name) if options.output_dir is None else Path(options.output_dir)
@@ -235,7 +240,8 @@ def _exit(document: ComparisonDocument) -> None:
     if failed:
         first = failed[0]
         raise BenchmarkError(
-            f"{len(failed)} of {len(document.variants)} variants failed, {first.name} first: {first.failure}"
+            "variants_failed",
+            f"{len(failed)} of {len(document.variants)} variants failed, {first.name} first: {first.failure}",
         )
     chosen = _chosen(document)
     if not chosen:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuprof.cli.usage import UsageError
+
 if TYPE_CHECKING:
     from gpuprof.doctor import Check
 
@@ -60,15 +62,16 @@ def doctor(
     Exit with 1 if something that gpuprof needs is broken.
     """
     if refresh and not ceilings:
-        raise click.UsageError("--refresh needs --ceilings; hint: add --ceilings.")
+        raise UsageError("needs_ceilings", "--refresh needs --ceilings; hint: add --ceilings.")
     if not aa and (aa_seconds is not None or aa_comparisons is not None):
-        raise click.UsageError("--aa-seconds and --aa-comparisons need --aa; hint: add --aa.")
+        raise UsageError("needs_aa", "--aa-seconds and --aa-comparisons need --aa; hint: add --aa.")
     if aa_seconds is not None and (aa_comparisons is not None or not math.isfinite(aa_seconds)):
-        raise click.UsageError(
-            "--aa-seconds is not a time, or contradicts --aa-comparisons; hint: use one of them."
+        raise UsageError(
+            "invalid_time",
+            "--aa-seconds is not a time, or contradicts --aa-comparisons; hint: use one of them.",
         )
     if aa and ceilings:
-        raise click.UsageError("--aa and --ceilings cannot be combined; hint: use one of them.")
+        raise UsageError("aa_and_ceilings", "--aa and --ceilings cannot be combined; hint: use one of them.")
     if aa:
         _print_self_check(aa_seconds, aa_comparisons, as_json)
     elif ceilings:

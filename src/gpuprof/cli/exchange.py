@@ -12,6 +12,7 @@ from typing import Literal
 import click
 
 from gpuprof.cli.pages import check_output
+from gpuprof.cli.usage import UsageError
 from gpuprof.run.facts import damage_in, notes_of
 from gpuprof.run.messages import damage_text, not_imported_text, note_text
 
@@ -132,7 +133,7 @@ def nsys(
     from gpuprof.run.nsys_session import Capture, elsewhere, find_nsys, run_capture
 
     if not command:
-        raise click.UsageError("no command to run; hint: name it after --.")
+        raise UsageError("no_command", "no command to run; hint: name it after --.")
     target = Path(out) if out is not None else _default_run(command)
     capture = Capture(command, capture_range, domains, python)
     found = find_nsys(os.environ)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprof.cli.options import fraction
+from gpuprof.cli.usage import UsageError
 
 if TYPE_CHECKING:
     from gpuprof.analyze.difference_summary import DifferenceSummary
@@ -68,9 +69,13 @@ def gate(
     result is inconclusive (too few process runs, too much noise), with 2 if the files cannot be compared.
     """
     if (baseline is None) == (not history):
-        raise click.UsageError("no baseline; hint: name either --baseline BASE.json or --history FOLDER.")
+        raise UsageError(
+            "no_baseline", "no baseline; hint: name either --baseline BASE.json or --history FOLDER."
+        )
     if baseline is not None and len(candidates) > 1:
-        raise click.UsageError("several --candidate need --history; hint: name one with --baseline.")
+        raise UsageError(
+            "needs_history", "several --candidate need --history; hint: name one with --baseline."
+        )
     found, old, new = (
         _with_history(history, candidates, margin, any_machine)
         if baseline is None
@@ -125,7 +130,7 @@ def _cause(old: ResultFile, new: ResultFile, flamegraph: str | None) -> dict[str
             return None
         lacking = old.path if old.profile is None else new.path
         raise BenchmarkError(
-            f"--flamegraph: no run next to {lacking}; hint: measure it with gpuprof bench --profile"
+            "no_run", f"--flamegraph: no run next to {lacking}; hint: measure it with gpuprof bench --profile"
         )
     runs = [api.open(new.profile)], [api.open(old.profile)]
     tables = {by: _compared(*runs, by) for by in _kinds(*runs)}

@@ -10,6 +10,7 @@ from typing import TypeVar
 import click
 
 from gpuprof.bench.config import DEVICES, DTYPES
+from gpuprof.cli.usage import BadParameter, UsageError
 
 T = TypeVar("T")
 Command = Callable[..., None]
@@ -26,7 +27,9 @@ def numbers(_context: click.Context, parameter: click.Parameter, value: str | No
     if not all(
         word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS and int(word) for word in words
     ):
-        raise click.BadParameter(f"{value!r} is not a list of positive integers; hint: write 1,8.")
+        raise BadParameter(
+            "invalid_batch_sizes", f"{value!r} is not a list of positive integers; hint: write 1,8."
+        )
     return tuple(map(int, words))
 
 
@@ -34,7 +37,9 @@ def seconds(_context: click.Context, _parameter: click.Parameter, value: float |
     """Refuse a value that is not a positive, finite time."""
     # A comparison with NaN is false.
     if value is not None and not 0 < value < float("inf"):
-        raise click.BadParameter(f"{value} is not a time; hint: write seconds above 0, such as 600.")
+        raise BadParameter(
+            "invalid_time", f"{value} is not a time; hint: write seconds above 0, such as 600."
+        )
     return value
 
 
@@ -44,11 +49,15 @@ def fraction(_context: click.Context, _parameter: click.Parameter, value: str) -
     try:
         value_read = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is not a fraction; hint: write 2% or 0.02.") from None
+        raise BadParameter(
+            "invalid_fraction", f"{value!r} is not a fraction; hint: write 2% or 0.02."
+        ) from None
     if 1 <= value_read < 100 and not text.endswith("%"):
-        raise click.BadParameter(f"{value!r} is not a fraction; hint: write {text}% or {value_read / 100:g}.")
+        raise BadParameter(
+            "invalid_fraction", f"{value!r} is not a fraction; hint: write {text}% or {value_read / 100:g}."
+        )
     if not 0 <= value_read < 1:
-        raise click.BadParameter(f"{value!r} is not between 0% and 100%.")
+        raise BadParameter("invalid_fraction", f"{value!r} is not between 0% and 100%.")
     return value_read
 
 
@@ -161,9 +170,10 @@ def name_older_runs(words: Sequence[str], valued: set[str]) -> list[str]:
             apart.append(word)
         given.append(word)
     if apart and (new or len(apart) > 1):
-        raise click.UsageError(
+        raise UsageError(
+            "ambiguous_run",
             f"{apart[-1]} may be new or old; hint: name the new runs first: NEW... {AGAINST} "
-            "OLD..., then options."
+            "OLD..., then options.",
         )
     return given
 
@@ -171,6 +181,7 @@ def name_older_runs(words: Sequence[str], valued: set[str]) -> list[str]:
 def check_sides(runs: tuple[str, ...], against: tuple[str, ...]) -> None:
     """Refuse several runs without an old one."""
     if len(runs) > 1 and not against:
-        raise click.UsageError(
-            f"{len(runs)} runs without an older one; hint: add --against OLD, or use one run."
+        raise UsageError(
+            "needs_against",
+            f"{len(runs)} runs without an older one; hint: add --against OLD, or use one run.",
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprof.cli.options import SidesCommand, check_sides
-from gpuprof.errors import RunError
+from gpuprof.errors import GpuprofError, RunError
 
 if TYPE_CHECKING:
     from gpuprof.analyze.metrics import WeightName
@@ -90,12 +90,12 @@ def _named(run: Path) -> Path:
 def check_output(path: Path) -> None:
     """Refuse a path that cannot be a file, before any work."""
     if path.is_dir():
-        raise click.ClickException(
-            f"{path} is a folder; hint: give -o the name of a file, such as flame.html"
+        raise GpuprofError(
+            "is_a_folder", f"{path} is a folder; hint: give -o the name of a file, such as flame.html"
         )
     if not path.parent.is_dir():
-        raise click.ClickException(
-            f"cannot write {path}: the folder {path.parent} does not exist; hint: create it"
+        raise GpuprofError(
+            "no_such_folder", f"cannot write {path}: the folder {path.parent} does not exist; hint: create it"
         )
 
 
@@ -128,14 +128,16 @@ def roofline(
     path = Path(output) if output is not None else None
     if path is not None:
         if path.is_dir():
-            raise click.ClickException(
-                f"{path} is a folder; hint: give -o the name of a file, such as roofline.html"
+            raise GpuprofError(
+                "is_a_folder", f"{path} is a folder; hint: give -o the name of a file, such as roofline.html"
             )
         check_output(path)
     recorded = api.open(run)
     found = recorded.roofline(path)
     if by == "kernel" and not found.kernels:
-        raise RunError(f"{recorded.path}: no kernel was recorded; hint: use --by operator or --by layer")
+        raise RunError(
+            "no_kernels", f"{recorded.path}: no kernel was recorded; hint: use --by operator or --by layer"
+        )
     if as_json:
         click.echo(json.dumps({"run": str(recorded.path), "roofline": found.to_dict()}, indent=2))
         return

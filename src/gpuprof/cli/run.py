@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.errors import NothingRecordedError, NotRecordedError, RunError
+from gpuprof.cli.usage import UsageError
+from gpuprof.errors import GpuprofError, NothingRecordedError, NotRecordedError, RunError
 from gpuprof.record.options import GpuOption, OtherProfiler, RecordingOptions, WhichCeilings
 
 if TYPE_CHECKING:
@@ -160,9 +161,9 @@ def run(
     )
     program: Program | None = context.meta[_PROGRAM]
     if program is None:
-        raise click.UsageError("no program to run; hint: name a script, or a module after -m.")
+        raise UsageError("no_program", "no program to run; hint: name a script, or a module after -m.")
     if out == "":
-        raise click.UsageError("--out is empty; hint: name a new folder, or leave it out.")
+        raise UsageError("no_folder_name", "--out is empty; hint: name a new folder, or leave it out.")
     program = _resolved(program)
     _check(options)
     if children is None and program.is_launcher and options.profiler is None:
@@ -198,7 +199,7 @@ def _is_python_script(path: str) -> bool:
 
 def _gpu_option(*, no_gpu: bool, whole_graphs: bool) -> GpuOption:
     if no_gpu and whole_graphs:
-        raise click.UsageError("--whole-graphs needs GPU records; hint: leave --no-gpu out.")
+        raise UsageError("needs_gpu", "--whole-graphs needs GPU records; hint: leave --no-gpu out.")
     return False if no_gpu else "whole-graphs" if whole_graphs else "auto"
 
 
@@ -206,15 +207,16 @@ def _check(options: RecordingOptions) -> None:
     """Refuse options that contradict each other, or that this installation does not support."""
     if options.counts_work and not (options.layers and options.operators):
         option = "--work" if options.work else "--counters"
-        raise click.UsageError(
-            f"{option} needs layers and operators; hint: leave --no-layers and --no-operators out."
+        raise UsageError(
+            "needs_operators",
+            f"{option} needs layers and operators; hint: leave --no-layers and --no-operators out.",
         )
     if options.profiler is not None:
         _check_alone(options)
     if options.ceilings == "around" and not options.counts_work:
-        raise click.UsageError("--ceilings around needs counted work; hint: add --work.")
+        raise UsageError("needs_work", "--ceilings around needs counted work; hint: add --work.")
     if options.counters and options.gpu is False:
-        raise click.UsageError("--counters needs the GPU; hint: leave --no-gpu out.")
+        raise UsageError("needs_gpu", "--counters needs the GPU; hint: leave --no-gpu out.")
     if options.profiler == "pyinstrument":
         _check_pyinstrument("--profiler pyinstrument")
     elif options.python is True:
@@ -256,8 +258,9 @@ def _check_alone(options: RecordingOptions) -> None:
     }
     given = [option for option, on in others.items() if on]
     if given:
-        raise click.UsageError(
-            f"--profiler {options.profiler} cannot be combined with {given[0]}; hint: leave one of them out."
+        raise UsageError(
+            "profiler_conflict",
+            f"--profiler {options.profiler} cannot be combined with {given[0]}; hint: leave one of them out.",
         )
 
 
@@ -272,7 +275,7 @@ def _check_pyinstrument(option: str) -> None:
     from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
 
     if not has_pyinstrument():
-        raise click.UsageError(f"{option}: {NO_PYINSTRUMENT}.")
+        raise UsageError("not_installed", f"{option}: {NO_PYINSTRUMENT}.")
 
 
 def _first_lines(recorded: Run | RunError) -> list[str]:
@@ -339,9 +342,13 @@ def demo(context: click.Context, output: str) -> None:
 
     folder = Path(output)
     if not folder.is_dir():
-        raise click.ClickException(f"cannot write to {output}: the folder does not exist; hint: create it")
+        raise GpuprofError(
+            "no_such_folder", f"cannot write to {output}: the folder does not exist; hint: create it"
+        )
     if importlib.util.find_spec("torch") is None:
-        raise click.ClickException("the demo needs PyTorch, which is not installed; hint: pip install torch")
+        raise GpuprofError(
+            "not_installed", "the demo needs PyTorch, which is not installed; hint: pip install torch"
+        )
     code, recorded = run_program(str(example()), out=free_name("demo", folder))
     if isinstance(recorded, RunError):
         raise recorded

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from gpuprof.cli.options import SidesCommand, check_sides
+from gpuprof.cli.usage import BadParameter, UsageError
 
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
@@ -26,7 +27,7 @@ def _parse_process(
     if value == "all":
         return "all"
     if not (value.isascii() and value.isdigit()):
-        raise click.BadParameter(f"{value!r} is not a process id; hint: write a number, or all.")
+        raise BadParameter("invalid_process", f"{value!r} is not a process id; hint: write a number, or all.")
     return int(value)
 
 
@@ -85,11 +86,13 @@ def summary(
     check_sides(runs, against)
     if against:
         if process is not None:
-            raise click.UsageError("--against compares all processes; hint: leave --process out.")
+            raise UsageError("all_processes", "--against compares all processes; hint: leave --process out.")
         _print_difference(runs, against, by or "layer", top, scale, as_json)
         return
     if scale != "none":
-        raise click.UsageError("--scale needs --against; hint: add --against OLD, or leave it out.")
+        raise UsageError(
+            "needs_against", "--scale needs --against; hint: add --against OLD, or leave it out."
+        )
     recorded = api.open(runs[0])
     table = recorded.summary(by, process=process)
     devices = _devices(recorded)

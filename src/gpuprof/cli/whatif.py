@@ -8,6 +8,8 @@ import math
 
 import click
 
+from gpuprof.cli.usage import BadParameter, UsageError
+
 
 def _factors(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
@@ -21,7 +23,9 @@ def _factors(
         except ValueError:
             factor = math.nan
         if not (equals and name and 0 < factor < math.inf):
-            raise click.BadParameter(f"{value!r} is not NAME=FACTOR; hint: write 'layers.*.mlp=2'.")
+            raise BadParameter(
+                "invalid_factor", f"{value!r} is not NAME=FACTOR; hint: write 'layers.*.mlp=2'."
+            )
         found[name] = factor
     return found
 
@@ -55,8 +59,8 @@ def whatif(
     from gpuprof import api
 
     if not (remove or speed_up or workers):
-        raise click.UsageError(
-            "nothing is changed; hint: add --remove NAME, --speed-up NAME=2 or --workers N."
+        raise UsageError(
+            "no_change", "nothing is changed; hint: add --remove NAME, --speed-up NAME=2 or --workers N."
         )
     found = api.open(run).whatif(remove=remove, speed_up=speed_up, workers=workers)
     if as_json:

@@ -206,7 +206,9 @@ def self_check(
         failures += [str(each.failure) for each in made_now.runs if _has_failed(each)]
         done.append(_comparison(made_now, runs))
     if failures and not any(each.order for each in done):
-        raise BenchmarkError(f"no process run of the self-check gave a figure: {failures[0]}")
+        raise BenchmarkError(
+            "no_process_run", f"no process run of the self-check gave a figure: {failures[0]}"
+        )
     return SelfCheck(
         tuple(each for each in done if each.order), margin, tuple(failures), interrupted, clock_s() - began
     )

@@ -88,7 +88,8 @@ class Recording:
         """Begin to record into the folder, which `create_folder` made."""
         if _native.is_recording():
             raise RecordingError(
-                "a recording is active in this process already: end it before the next one begins"
+                "recording_active",
+                "a recording is active in this process already: end it before the next one begins",
             )
         try:
             self._take_folder()
@@ -106,7 +107,9 @@ class Recording:
                 self._unlock()
             if not isinstance(error, OSError):
                 raise
-            raise RecordingError(f"cannot record into {self.path}: {error.strerror}") from None
+            raise RecordingError(
+                "cannot_write", f"cannot record into {self.path}: {error.strerror}"
+            ) from None
 
     def _take_folder(self) -> None:
         self._lock = FolderLock(self.path)

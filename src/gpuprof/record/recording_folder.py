@@ -27,13 +27,17 @@ def create_folder(path: Path) -> None:
         path.mkdir(parents=False)
         (path / SEGMENTS).mkdir()
     except FileExistsError:
-        raise RecordingError(f"{path} exists; hint: specify another folder, or remove it first") from None
+        raise RecordingError(
+            "exists", f"{path} exists; hint: specify another folder, or remove it first"
+        ) from None
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and not path.parent.exists():
-            raise RecordingError(f"{path.parent} does not exist: make it, or name another folder") from None
+            raise RecordingError(
+                "no_such_folder", f"{path.parent} does not exist: make it, or name another folder"
+            ) from None
         reason = error.strerror if isinstance(error, OSError) else error
         raise RecordingError(
-            f"cannot make {str(path)!r}: {reason}; name a folder that can be written"
+            "cannot_write", f"cannot make {str(path)!r}: {reason}; name a folder that can be written"
         ) from None
 
 

@@ -55,7 +55,7 @@ def format_of(path: Path) -> str:
     """Return the extension of FORMATS that `path` has. Raises RunError where it has none."""
     fitting = [extension for extension in FORMATS if path.name.lower().endswith(extension)]
     if not fitting:
-        raise RunError(f"{path}: unknown extension; choose one of {' '.join(FORMATS)}")
+        raise RunError("unknown_format", f"{path}: unknown extension; choose one of {' '.join(FORMATS)}")
     return max(fitting, key=len)
 
 
@@ -71,9 +71,13 @@ def export_run(run: RunFolder, path: Path) -> Path:
         write(run, draft / "trace")
         (draft / "trace").replace(path)
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}; name a file that can be written") from None
+        raise RunError(
+            "cannot_write", f"cannot write {path}: {error.strerror}; name a file that can be written"
+        ) from None
     except duckdb.Error as error:
-        raise RunError(f"cannot export {run.path} to {path}: {run.failure_of(error)}") from None
+        raise RunError(
+            "cannot_export", f"cannot export {run.path} to {path}: {run.failure_of(error)}"
+        ) from None
     finally:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)

@@ -117,10 +117,14 @@ def _time_weights(trees: list[CallTree], asked: str | None) -> list[TimeWeight]:
     if asked is None or asked in found:
         return found
     if asked not in WEIGHTS:
-        raise RunError(f"cannot weigh by {asked!r}; hint: choose one of {', '.join(WEIGHTS)}")
+        raise RunError(
+            "unknown_weight", f"cannot weigh by {asked!r}; hint: choose one of {', '.join(WEIGHTS)}"
+        )
     if asked == "gpu":
-        raise RunError("not all runs contain GPU work; hint: omit --weight, or use cpu")
-    raise RunError(f"runs are compared by cpu or gpu time, not by {asked}; hint: omit --weight")
+        raise RunError("no_weight", "not all runs contain GPU work; hint: omit --weight, or use cpu")
+    raise RunError(
+        "unknown_weight", f"runs are compared by cpu or gpu time, not by {asked}; hint: omit --weight"
+    )
 
 
 def _scaled_views(shown: Shown, runs: ComparedRuns, weight: TimeWeight) -> list[View]:

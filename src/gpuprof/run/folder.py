@@ -78,14 +78,17 @@ class RunFolder:
         if not self.path.is_dir():
             state = "is a file, not a run folder" if self.path.exists() else "does not exist"
             raise RunError(
-                f"{self.path} {state}; hint: specify the folder that a recording wrote (NAME.gpuprof)"
+                "no_such_run",
+                f"{self.path} {state}; hint: specify the folder that a recording wrote (NAME.gpuprof)",
             )
         if (self.path / META_FILE).exists():
             meta = read_json(self.path / META_FILE)
             check_meta(meta, self.path)
             return current_format(meta, self.path)
         if not (self.path / RECORDING_FILE).exists():
-            raise RunError(f"{self.path} is not a run: it holds neither {META_FILE} nor {RECORDING_FILE}")
+            raise RunError(
+                "not_a_run", f"{self.path} is not a run: it holds neither {META_FILE} nor {RECORDING_FILE}"
+            )
         return self._recover()
 
     def _recover(self) -> dict[str, Any]:
@@ -105,7 +108,7 @@ class RunFolder:
         import duckdb
 
         if "spans" not in self.tables:
-            raise RunError(f"{self.path} has no spans table: restore it from a copy")
+            raise RunError("damaged", f"{self.path} has no spans table: restore it from a copy")
         connection = connect_database()
         self._plain = self._plain or PlainPath(self._data)
         for table in self.tables:
@@ -115,7 +118,7 @@ class RunFolder:
                 connection.read_parquet(pattern, hive_partitioning=True).create_view(table)
             except duckdb.Error as error:
                 reason = reason_of(error).removeprefix("Invalid Input Error: ")
-                raise RunError(self._damaged(table, reason)) from None
+                raise RunError("damaged", self._damaged(table, reason)) from None
         for table in TABLES.keys() - {*self.tables, "call_tree"}:
             columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
             connection.execute(f"CREATE VIEW {table} AS SELECT {columns} WHERE false")
@@ -129,7 +132,7 @@ class RunFolder:
         if table in self._checked:
             return
         if problem := problem_of_parts(self._data, table, self.meta.get("parts") or {}):
-            raise RunError(self._damaged(table, problem))
+            raise RunError("damaged", self._damaged(table, problem))
         self._checked.add(table)
 
     def _check_spans(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -143,11 +146,12 @@ class RunFolder:
             # The footers of the parts contain it; no row is read.
             ((held,),) = connection.execute("SELECT count(*) FROM spans").fetchall()
         except duckdb.Error as error:
-            raise RunError(self._damaged("spans", reason_of(error))) from None
+            raise RunError("damaged", self._damaged("spans", reason_of(error))) from None
         if held < told:
             raise RunError(
+                "damaged",
                 f"the table spans of {self.path} holds {held:,} of {told:,} rows: parts are missing; "
-                "restore it from a copy"
+                "restore it from a copy",
             )
 
     @contextmanager
@@ -159,7 +163,7 @@ class RunFolder:
             yield
         except duckdb.Error as error:
             unknown = f"the tables of {self.path} cannot be read ({reason_of(error)}); {_hint_for(error)}"
-            raise RunError(self._damage() or unknown) from None
+            raise RunError("damaged", self._damage() or unknown) from None
 
     def failure_of(self, error: duckdb.Error) -> str:
         """Return in one line why a query of this run's tables failed, with a hint.

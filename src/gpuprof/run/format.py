@@ -101,11 +101,15 @@ def check_version(facts: dict[str, Any], path: Path) -> None:
     """Refuse what a newer gpuprof wrote, and what is no run at all. Raises RunError."""
     version = facts.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise RunError(f"{path}: format_version is {version!r}, not a version: this is not a run of gpuprof")
+        raise RunError(
+            "unknown_format",
+            f"{path}: format_version is {version!r}, not a version: this is not a run of gpuprof",
+        )
     if version > FORMAT_VERSION:
         raise RunError(
+            "unknown_format",
             f"{path} has run format {version}; this gpuprof reads up to {FORMAT_VERSION}: "
-            "upgrade it (pip install --upgrade gpuprof-native)"
+            "upgrade it (pip install --upgrade gpuprof-native)",
         )
 
 
@@ -144,10 +148,13 @@ def check_meta(meta: dict[str, Any], path: Path) -> None:
             continue
         if not isinstance(meta[key], kind):
             raise RunError(
-                f"{path / META_FILE} is damaged: {key} is no {_JSON_NAMES[kind]}; restore it from a copy"
+                "damaged",
+                f"{path / META_FILE} is damaged: {key} is no {_JSON_NAMES[kind]}; restore it from a copy",
             )
     if not all(isinstance(count, int) for count in meta.get("totals", {}).values()):
-        raise RunError(f"{path / META_FILE} is damaged: totals are not numbers; restore it from a copy")
+        raise RunError(
+            "damaged", f"{path / META_FILE} is damaged: totals are not numbers; restore it from a copy"
+        )
 
 
 _JSON_NAMES = {dict: "object", list: "array", int: "number"}
@@ -158,9 +165,11 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from None
+        raise RunError("cannot_read", f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise RunError(f"{path} is damaged: not JSON ({error}); restore it from a copy of the run") from None
+        raise RunError(
+            "damaged", f"{path} is damaged: not JSON ({error}); restore it from a copy of the run"
+        ) from None
     if not isinstance(content, dict):
-        raise RunError(f"{path} is damaged: not a JSON object; restore it from a copy of the run")
+        raise RunError("damaged", f"{path} is damaged: not a JSON object; restore it from a copy of the run")
     return content

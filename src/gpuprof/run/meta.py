@@ -73,7 +73,8 @@ def _clock_difference(facts: dict[str, Any], path: Path) -> int:
         return int(facts["realtime_minus_monotonic_ns"])
     except (KeyError, TypeError, ValueError):
         raise RunError(
-            f"{path / RECORDING_FILE} is damaged: its clock is not a number; restore it from a copy"
+            "damaged",
+            f"{path / RECORDING_FILE} is damaged: its clock is not a number; restore it from a copy",
         ) from None
 
 

@@ -101,26 +101,28 @@ def run_capture(nsys: Path, capture: Capture, out: Path) -> tuple[int, RunError 
     kept in the run for Nsight's own window. Raises RecordingError where nothing could be started.
     """
     if out.exists():
-        raise RecordingError(f"{out} exists; hint: specify another folder, or remove it first")
+        raise RecordingError("exists", f"{out} exists; hint: specify another folder, or remove it first")
     scratch = TemporaryFolder("gpuprof-nsys-")
     report, database = scratch.path / REPORT_NAME, scratch.path / "report.sqlite"
     environment = _environment()
     try:
         code = run_command(profile_command(str(nsys), capture, str(report)), environment)
     except OSError as error:
-        raise RecordingError(f"cannot run {nsys}: {error.strerror}; repair it, or install it again") from None
+        raise RecordingError(
+            "cannot_start", f"cannot run {nsys}: {error.strerror}; repair it, or install it again"
+        ) from None
     try:
         _export(nsys, report, database, environment)
         import_trace(database, out)
         shutil.move(str(report), str(out / REPORT_NAME))
     except (RunError, RecordingError, OSError) as error:
-        return code, RunError(f"the command ran, but its capture is not a run: {error}")
+        return code, RunError("no_capture", f"the command ran, but its capture is not a run: {error}")
     return code, None
 
 
 def _export(nsys: Path, report: Path, database: Path, environment: dict[str, str]) -> None:
     if not report.exists():
-        raise RunError("nsys wrote no report: was the range of --range ever entered?")
+        raise RunError("no_report", "nsys wrote no report: was the range of --range ever entered?")
     done = subprocess.run(
         export_command(str(nsys), str(report), str(database)),
         env=environment,
@@ -132,7 +134,8 @@ def _export(nsys: Path, report: Path, database: Path, environment: dict[str, str
     if done.returncode != 0 or not database.exists():
         told = (done.stderr or done.stdout).strip().splitlines()
         raise RunError(
-            f"nsys export failed with {done.returncode}: {told[-1] if told else 'it says nothing'}"
+            "cannot_export",
+            f"nsys export failed with {done.returncode}: {told[-1] if told else 'it says nothing'}",
         )
 
 

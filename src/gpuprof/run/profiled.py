@@ -53,7 +53,9 @@ def run_profiled(
         results = Path(tempfile.mkdtemp(prefix=".gpuprof-profiler-", dir=path.resolve().parent))
     except OSError as error:
         remove_unused(path)
-        raise RecordingError(f"cannot write next to {path}: {error.strerror}; name another folder") from None
+        raise RecordingError(
+            "cannot_write", f"cannot write next to {path}: {error.strerror}; name another folder"
+        ) from None
     result = results / (TORCH_RESULT if profiler == "torch" else CPROFILE_RESULT)
     try:
         options = {"profiler": profiler, "results": str(results)}
@@ -73,9 +75,10 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
     """Write the run; returns why there is none. The profiler's own result stays where it is then."""
     if not result.exists():
         return RunError(
+            "ended_too_early",
             "the program never imported torch, or ended at once (os._exit, a signal)"
             if profiler == "torch"
-            else "the program ended at once (os._exit, a signal), before cProfile could write what it had"
+            else "the program ended at once (os._exit, a signal), before cProfile could write what it had",
         )
     draft = result.with_name("run")
     try:
@@ -88,7 +91,9 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
         line = next(iter(str(error).splitlines()), type(error).__name__)
         reason = f"cannot write {path}: {error.strerror}" if isinstance(error, OSError) else line
         mend = f"; import it: gpuprof import {result} -o NAME" if profiler == "torch" else ""
-        return RunError(f"{reason}; what {profiler} found out is kept in {result}{mend}")
+        return RunError(
+            "profile_unreadable", f"{reason}; what {profiler} found out is kept in {result}{mend}"
+        )
     return None
 
 
@@ -125,7 +130,7 @@ def _write_functions(functions: list[dict[str, Any]], path: Path) -> None:
         writer.write_function_calls(_call_columns(functions))
         writer.ensure_tables()
     except duckdb.Error as error:
-        raise RunError(f"cannot write {path}: {reason_of(error)}; make room") from None
+        raise RunError("cannot_write", f"cannot write {path}: {reason_of(error)}; make room") from None
     finally:
         connection.close()
     shutil.rmtree(path / SEGMENTS, ignore_errors=True)

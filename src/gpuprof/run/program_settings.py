@@ -32,6 +32,7 @@ def settings_of(folder: RunFolder) -> ProgramSettings | None:
         return ProgramSettings.from_plain(plain)
     except (KeyError, TypeError, ValueError):
         raise RunError(
+            "damaged",
             f"{folder.path / META_FILE} is damaged: its settings cannot be read",
             hint="restore it from a copy",
         ) from None

@@ -28,7 +28,7 @@ _SMALLEST = 1e-100
 def require_scipy() -> None:
     """Raise UnavailableError if SciPy is not installed; imports nothing."""
     if importlib.util.find_spec("scipy") is None:
-        raise UnavailableError(_NO_SCIPY)
+        raise UnavailableError("not_installed", _NO_SCIPY)
 
 
 def scipy_module(name: str) -> Any:
@@ -36,7 +36,7 @@ def scipy_module(name: str) -> Any:
     try:
         return importlib.import_module(f"scipy.{name}")
     except ImportError as error:
-        raise UnavailableError(_NO_SCIPY) from error
+        raise UnavailableError("not_installed", _NO_SCIPY) from error
 
 
 def student_p_value(t: Floats, freedom: Floats) -> Floats:

@@ -88,7 +88,9 @@ def measure_ceilings(quick: bool = False, progress: Progress | None = None) -> C
     and settings alone. Raises UnavailableError during a recording: each would disturb the other.
     """
     if _native.is_recording():
-        raise UnavailableError("ceilings cannot be measured during a recording: measure before or after")
+        raise UnavailableError(
+            "recording_active", "ceilings cannot be measured during a recording: measure before or after"
+        )
     measurement = _CpuMeasurement(quick, progress or _report_nothing)
     rows = tuple(measurement.rows())
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -42,7 +42,9 @@ def add_imported_ceilings(path: Path, devices: Iterable[Mapping[str, Any]]) -> N
     try:
         write_ceilings(path, map(asdict, rows), facts)
     except OSError as error:
-        raise RunError(f"cannot write the ceilings of {path}: {error.strerror}; make room") from None
+        raise RunError(
+            "cannot_write", f"cannot write the ceilings of {path}: {error.strerror}; make room"
+        ) from None
 
 
 def _ceilings(device: Mapping[str, Any]) -> Iterable[Ceiling]:

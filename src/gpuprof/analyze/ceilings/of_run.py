@@ -30,7 +30,9 @@ def add_ceilings(path: Path, work: dict[str, Any], before: Ceilings | None = Non
     try:
         write_ceilings(path, *ceilings_for_run(work["page_faults"], before, work.get("gpu")))
     except OSError as error:
-        raise RunError(f"cannot write the ceilings of {path}: {error.strerror}; make room") from None
+        raise RunError(
+            "cannot_write", f"cannot write the ceilings of {path}: {error.strerror}; make room"
+        ) from None
 
 
 def measure_before() -> Ceilings:
@@ -38,7 +40,7 @@ def measure_before() -> Ceilings:
     try:
         return measure_ceilings(quick=True)
     except OSError as error:
-        raise UnavailableError(f"the ceilings cannot be measured now: {error}") from error
+        raise UnavailableError("recording_active", f"the ceilings cannot be measured now: {error}") from error
 
 
 def ceilings_for_run(

@@ -67,11 +67,11 @@ def build_roofline(folder: RunFolder) -> Roofline:
     """Classify the operators of a run. Raises RunError for a run without counted work or without ceilings."""
     work = folder.meta.get("work")
     if not work:
-        raise RunError(f"{folder.path} holds no counted work{_why_no_work(folder.meta)}")
+        raise RunError("no_work", f"{folder.path} holds no counted work{_why_no_work(folder.meta)}")
     counted = with_measured(load_counted(folder), load_measured(folder))
     if not counted:
         reasons = "; ".join(_work_notes(folder.meta)) or "no model was called"
-        raise RunError(f"{folder.path}: no work could be counted: {reasons}")
+        raise RunError("work_not_counted", f"{folder.path}: no work could be counted: {reasons}")
     machines = load_machines(folder)
     process_id = int(folder.meta.get("process_id") or 0)
     timed = load_measured_spans(folder, process_id, names_to_look_for(counted))

@@ -160,7 +160,8 @@ def load_machines(folder: RunFolder) -> Machines:
     if not any(row.is_best for row in rows):
         notes = "; ".join(map(str, facts.get("notes", []))) or "they were not measured"
         raise RunError(
-            f"{folder.path} has no ceilings ({notes}); hint: record it again while no other recording runs"
+            "no_ceilings",
+            f"{folder.path} has no ceilings ({notes}); hint: record it again while no other recording runs",
         )
     work = folder.meta["work"]
     drifts = [Drift(**drift) for drift in facts.get("drift", [])]

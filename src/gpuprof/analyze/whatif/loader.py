@@ -74,6 +74,7 @@ class Fetches:
         begin, end = spans["start_ns"].astype(np.int64), spans["end_ns"].astype(np.int64)
         if not len(begin):
             raise RunError(
+                "no_data_loader",
                 f"{folder.path}: no data loader fetched in the main process",
                 hint="--workers replays a torch DataLoader that was recorded with num_workers=0",
             )

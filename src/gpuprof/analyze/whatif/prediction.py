@@ -140,15 +140,19 @@ def replay_changes(
 def _check(changes: Sequence[Modification], workers: int | None) -> None:
     if not changes and workers is None:
         raise RunError(
-            "no change to replay", hint="remove or speed up something, or name a number of workers"
+            "no_change",
+            "no change to replay",
+            hint="remove or speed up something, or name a number of workers",
         )
     for change in changes:
         if change.action == "speed_up" and not 0 < change.factor < math.inf:
             raise RunError(
-                f"{change.factor} is not a factor for {change.pattern!r}", hint="2 means twice as fast"
+                "invalid_factor",
+                f"{change.factor} is not a factor for {change.pattern!r}",
+                hint="2 means twice as fast",
             )
     if workers is not None and workers < 1:
-        raise RunError(f"{workers} workers cannot fetch", hint="name 1 or more")
+        raise RunError("invalid_workers", f"{workers} workers cannot fetch", hint="name 1 or more")
 
 
 def main_process(folder: RunFolder) -> int:
@@ -161,7 +165,7 @@ def main_process(folder: RunFolder) -> int:
             "GROUP BY process_id ORDER BY count(*) DESC, process_id LIMIT 1"
         ).fetchall()
     if not rows:
-        raise RunError(f"{folder.path} contains no calls", hint="record the program again")
+        raise RunError("no_calls", f"{folder.path} contains no calls", hint="record the program again")
     return int(rows[0][0])
 
 

@@ -103,6 +103,7 @@ def select(folder: RunFolder, process_id: int, change: Modification) -> Selectio
             found = _select_functions(folder, process_id, change, matches)
     if not found.names:
         raise RunError(
+            "unknown_name",
             f"{folder.path}: no recorded name matches {change.pattern!r}",
             hint="gpuprof summary lists the names; * matches any text, as in 'layers.*.mlp'",
         )

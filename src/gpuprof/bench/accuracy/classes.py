@@ -187,8 +187,9 @@ class ClassificationSum:
         wrong = labels[(labels < 0) | (labels >= self.classes)]
         if len(wrong):
             raise BenchmarkError(
+                "label_out_of_range",
                 f"label {int(wrong[0])} is none of the {self.classes} classes of {self.output} "
-                f"(0 to {self.classes - 1}): the labels belong to other classes than the outputs"
+                f"(0 to {self.classes - 1}): the labels belong to other classes than the outputs",
             )
         return labels.astype(np.int64)
 

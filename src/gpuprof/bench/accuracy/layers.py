@@ -68,7 +68,8 @@ def compare_layers(
     for name, model in (("baseline", baseline), ("optimized", optimized)):
         if not is_module(model):
             raise BenchmarkError(
-                f"{name}: compare_layers looks into modules of PyTorch, not {type(model).__name__}"
+                "not_a_torch_module",
+                f"{name}: compare_layers looks into modules of PyTorch, not {type(model).__name__}",
             )
     dtype = optimized_dtype and known_dtype(optimized_dtype, "optimized_dtype")
     run = _LayerRun(baseline, optimized, tolerance, dtype)

@@ -140,22 +140,25 @@ class OutputsSum:
         old, new = baseline.arrays[name].values, optimized.arrays[name].values
         if batch.labels is not None and len(batch.labels) != len(old):
             raise BenchmarkError(
+                "number_of_labels",
                 f"batch {batch.number} has {len(batch.labels):,} labels for {len(old):,} samples of {name}: "
-                "one for each sample is needed"
+                "one for each sample is needed",
             )
         if self._scores is None:
             self._scores = ClassificationSum(name, self._checked_classes(name, old.shape[1]), self._names)
         elif (self._scores.output, self._scores.classes) != (name, old.shape[1]):
             raise BenchmarkError(
+                "number_of_classes",
                 f"{name} has {old.shape[1]} classes in batch {batch.number}, and {self._scores.output} had "
-                f"{self._scores.classes} before: all batches must be of the same classes"
+                f"{self._scores.classes} before: all batches must be of the same classes",
             )
         self._scores.add(old, new, batch.labels)
 
     def _checked_classes(self, name: str, count: int) -> int:
         if self._names is not None and len(self._names) != count:
             raise BenchmarkError(
-                f"classes= names {len(self._names)} classes, and {name} has {count}; hint: specify them all"
+                "number_of_classes",
+                f"classes= names {len(self._names)} classes, and {name} has {count}; hint: specify them all",
             )
         return count
 
@@ -164,7 +167,7 @@ class OutputsSum:
         numerics = tuple(each.result() for each in self._pairs.values())
         samples = max(each.samples for each in numerics)
         if not samples:
-            raise BenchmarkError("the loader's batches hold no samples: the data set is empty")
+            raise BenchmarkError("no_samples", "the loader's batches hold no samples: the data set is empty")
         classification = None if self._scores is None else self._scores.result(margin)
         if classification is not None and classification.change is None:
             self._note(note("no_labels_in_batches"))
@@ -182,13 +185,15 @@ def check_alike(one: Outputs, other: Outputs, one_name: str, other_name: str, ba
             f"{other_name} {_list(only_other or other.arrays)}",
         )
         raise BenchmarkError(
-            f"outputs do not match in batch {batch}: {', and '.join(both)}: compare equal outputs"
+            "outputs_differ",
+            f"outputs do not match in batch {batch}: {', and '.join(both)}: compare equal outputs",
         )
     for name, shape in one.shapes.items():
         if shape != other.shapes[name]:
             raise BenchmarkError(
+                "outputs_differ",
                 f"{name} does not match in batch {batch}: {one_name} returns {_described(one, name)}, and "
-                f"{other_name} {_described(other, name)}: the models differ in classes or sizes"
+                f"{other_name} {_described(other, name)}: the models differ in classes or sizes",
             )
 
 
@@ -211,8 +216,9 @@ def _scores_name(outputs: Outputs, asked: str | None, must: bool) -> str | None:
         return None
     shapes = ", ".join(f"{name} {shape}" for name, shape in outputs.shapes.items())
     raise BenchmarkError(
+        "no_scores",
         f"{asked or 'no output'} {'is not' if asked else 'is'} scores of two classes or more, "
-        f"(samples, classes): the outputs are {shapes}; hint: specify the right one with output="
+        f"(samples, classes): the outputs are {shapes}; hint: specify the right one with output=",
     )
 
 
@@ -254,7 +260,9 @@ class Batches:
         if labels is not None and not isinstance(labels, (bool, str)):
             self._all = _as_labels(np.asarray(labels) if isinstance(labels, (list, tuple)) else labels)
             if self._all is None:
-                raise BenchmarkError("labels= is a key, True, False, or one whole number for each sample")
+                raise BenchmarkError(
+                    "invalid_labels", "labels= is a key, True, False, or one whole number for each sample"
+                )
         self._taken = 0
 
     @property
@@ -269,19 +277,21 @@ class Batches:
             inputs, labels = self._split(given, number)
             if had_labels not in (None, labels is not None):
                 raise BenchmarkError(
+                    "no_labels",
                     f"labels are missing in batch {number if labels is None else number - 1}, and other "
-                    "batches have them: hand them out with every batch, or set labels=False"
+                    "batches have them: hand them out with every batch, or set labels=False",
                 )
             had_labels = labels is not None
             yield Batch(number, inputs, labels)
         if number == 0:
             raise BenchmarkError(
-                "the loader handed out no batch: the data set is empty or was used up before"
+                "no_samples", "the loader handed out no batch: the data set is empty or was used up before"
             )
         if self._all is not None and self._taken < len(self._all):
             raise BenchmarkError(
+                "number_of_labels",
                 f"labels= holds {len(self._all):,} labels, and the loader handed out {self._taken:,} "
-                "samples: one for each sample is needed"
+                "samples: one for each sample is needed",
             )
 
     def _split(self, given: Any, number: int) -> tuple[Any, Integers | None]:
@@ -300,8 +310,9 @@ class Batches:
             return given[0], labels
         if self._labels is True:
             raise BenchmarkError(
+                "no_labels",
                 f"labels are missing in batch {number}: labels=True needs pairs of inputs and labels, one "
-                f"whole number for each sample, and the batch is {_description(given)}"
+                f"whole number for each sample, and the batch is {_description(given)}",
             )
         return _as_arguments(given), None
 
@@ -310,8 +321,9 @@ class Batches:
         count = _sample_count(given)
         if count is None or self._taken + count > len(self._all):
             raise BenchmarkError(
+                "number_of_labels",
                 f"labels= holds {len(self._all):,} labels, fewer than the loader has samples: "
-                "one for each sample is needed"
+                "one for each sample is needed",
             )
         self._taken += count
         return self._all[self._taken - count : self._taken]
@@ -327,8 +339,9 @@ def _iterable(loader: Any) -> Iterable[Any]:
         iter(loader)
     except TypeError:
         raise BenchmarkError(
+            "invalid_loader",
             f"the loader is a {type(loader).__name__}: hand over what batches can be iterated from, such as "
-            "a DataLoader or a list of batches"
+            "a DataLoader or a list of batches",
         ) from None
     found: Iterable[Any] = loader
     return found
@@ -341,10 +354,14 @@ def _as_arguments(given: Any) -> Any:
 
 def _without_key(given: Any, key: str, number: int) -> tuple[Any, Integers]:
     if not isinstance(given, Mapping) or key not in given:
-        raise BenchmarkError(f"labels are missing in batch {number}: {_description(given)} has no {key!r}")
+        raise BenchmarkError(
+            "no_labels", f"labels are missing in batch {number}: {_description(given)} has no {key!r}"
+        )
     labels = _as_labels(given[key])
     if labels is None:
-        raise BenchmarkError(f"{key!r} in batch {number} is not one whole number for each sample")
+        raise BenchmarkError(
+            "invalid_labels", f"{key!r} in batch {number} is not one whole number for each sample"
+        )
     return {name: value for name, value in given.items() if name != key}, labels
 
 

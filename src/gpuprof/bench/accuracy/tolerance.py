@@ -65,7 +65,9 @@ def known_dtype(text: str, option: str) -> str:
     name = str(text).removeprefix("torch.").lower()
     name = _OTHER_NAMES.get(name, name)
     if name not in UNIT_ROUNDOFF:
-        raise BenchmarkError(f"{option}={text!r}: unknown type; hint: use one of {', '.join(UNIT_ROUNDOFF)}")
+        raise BenchmarkError(
+            "unknown_dtype", f"{option}={text!r}: unknown type; hint: use one of {', '.join(UNIT_ROUNDOFF)}"
+        )
     return name
 
 

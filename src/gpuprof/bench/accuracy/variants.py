@@ -41,7 +41,9 @@ class ComparedModel:
     def __init__(self, name: str, model: Any, hint: str = LABELS) -> None:
         if not callable(model) or isinstance(model, type):
             kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
-            raise BenchmarkError(f"{name}: {kind} is nothing to call: hand over a model or a function")
+            raise BenchmarkError(
+                "not_callable", f"{name}: {kind} is nothing to call: hand over a model or a function"
+            )
         self.name, self.model, self._hint = name, model, hint
         self._output_dtypes: set[str] = set()
 
@@ -54,11 +56,13 @@ class ComparedModel:
             except Exception as error:
                 where = f"{place_of(error)} in batch {batch}"
                 raise BenchmarkError(
-                    f"{self.name} raised {reason_of(error)} at {where}: {self._hint}"
+                    "model_raised", f"{self.name} raised {reason_of(error)} at {where}: {self._hint}"
                 ) from error
         if not outputs.arrays:
             nothing = ", ".join(outputs.skipped) or "nothing"
-            raise BenchmarkError(f"{self.name} returned {nothing}: no output has plain values to compare")
+            raise BenchmarkError(
+                "no_outputs", f"{self.name} returned {nothing}: no output has plain values to compare"
+            )
         self._output_dtypes |= {each.dtype for each in outputs.arrays.values()}
         return outputs
 
@@ -72,8 +76,9 @@ def double_precision(model: Any) -> Any:
     """Return a copy of a module in float64. Raises BenchmarkError."""
     if not is_module(model):
         raise BenchmarkError(
+            "not_a_torch_module",
             f"reference=True copies a module of PyTorch, and the baseline is a {type(model).__name__}: "
-            "hand over the function of higher precision itself"
+            "hand over the function of higher precision itself",
         )
     try:
         # A scripted model's copy warns of gradients that are not used.
@@ -82,8 +87,9 @@ def double_precision(model: Any) -> Any:
             return copy.deepcopy(model).double()
     except Exception as error:
         raise BenchmarkError(
+            "cannot_copy",
             f"the baseline cannot be copied to float64 ({reason_of(error)}): "
-            "hand over a model of higher precision as reference="
+            "hand over a model of higher precision as reference=",
         ) from error
 
 

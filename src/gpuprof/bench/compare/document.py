@@ -443,16 +443,21 @@ def read_document(path: Path) -> ComparisonDocument:
         plain = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
     except OSError as error:
         raise BenchmarkError(
-            f"{path} cannot be read ({error.strerror}); hint: specify the .json of a comparison"
+            "cannot_read",
+            f"{path} cannot be read ({error.strerror}); hint: specify the .json of a comparison",
         ) from error
     except ValueError as error:
         raise BenchmarkError(
-            f"{path} is not a comparison: {error}; name the .json of gpuprof compare"
+            "not_a_comparison", f"{path} is not a comparison: {error}; name the .json of gpuprof compare"
         ) from error
     except RecursionError as error:
-        raise BenchmarkError(f"{path} is not a comparison: it is nested too deep") from error
+        raise BenchmarkError(
+            "not_a_comparison", f"{path} is not a comparison: it is nested too deep"
+        ) from error
     if not isinstance(plain, Mapping) or plain.get("kind") != KIND:
-        raise BenchmarkError(f"{path} is not a comparison; hint: specify the .json of gpuprof compare")
+        raise BenchmarkError(
+            "not_a_comparison", f"{path} is not a comparison; hint: specify the .json of gpuprof compare"
+        )
     return document_from(plain, str(path))
 
 
@@ -465,14 +470,19 @@ def document_from(plain: Mapping[str, Any], where: str = "the comparison") -> Co
     version = plain.get("format")
     if version not in (1, FORMAT_VERSION):
         raise BenchmarkError(
+            "unknown_format",
             f"{where} has format {version!r}, and this version reads 1 and {FORMAT_VERSION}: compare again, "
-            "or upgrade gpuprof"
+            "or upgrade gpuprof",
         )
     hint = "compare again, or name the .json of gpuprof compare"
     try:
         plain = with_reason_codes(upgraded(plain) if version == 1 else plain)
     except KeyError as error:
-        raise BenchmarkError(f"{where} is damaged: {error.args[0]!r} is missing: {hint}") from error
+        raise BenchmarkError(
+            "damaged", f"{where} is damaged: {error.args[0]!r} is missing: {hint}"
+        ) from error
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise BenchmarkError(f"{where} is damaged: a value has another type ({error}): {hint}") from error
+        raise BenchmarkError(
+            "damaged", f"{where} is damaged: a value has another type ({error}): {hint}"
+        ) from error
     return from_plain(plain, ComparisonDocument, where, hint)

@@ -55,10 +55,13 @@ class AccuracyPlan:
 
     def __post_init__(self) -> None:
         if self.samples < 1:
-            raise BenchmarkError(f"cannot compare outputs of {self.samples} samples; hint: use 1 or more")
+            raise BenchmarkError(
+                "invalid_samples", f"cannot compare outputs of {self.samples} samples; hint: use 1 or more"
+            )
         if not 0 <= self.margin < 1:
             raise BenchmarkError(
-                f"an accuracy margin of {self.margin} is not a fraction; hint: use a fraction such as 0.01"
+                "invalid_margin",
+                f"an accuracy margin of {self.margin} is not a fraction; hint: use a fraction such as 0.01",
             )
 
 
@@ -138,7 +141,7 @@ class ComparisonPlan:
             ),
         ):
             if is_wrong:
-                raise BenchmarkError(message)
+                raise BenchmarkError("invalid_plan", message)
 
     @property
     def baseline(self) -> Variant:
@@ -183,7 +186,9 @@ def parse_variants(text: str, like: SystemSpec) -> tuple[Variant, ...]:
         if not separator or name.endswith(".py") or name in TORCH_LIBRARIES:
             name = model = part
         if not model.strip():
-            raise BenchmarkError(f"{part!r} has no model; hint: write name:model, as in 'fp32:resnet50'")
+            raise BenchmarkError(
+                "no_model", f"{part!r} has no model; hint: write name:model, as in 'fp32:resnet50'"
+            )
         variants.append(Variant(name.strip(), spec_of(like, model.strip())))
     return tuple(variants)
 
@@ -192,7 +197,9 @@ def spec_of(like: SystemSpec, model: str, recipe: str | None = None) -> SystemSp
     """Return the spec of a model with a recipe, which may follow the model as `@recipe`."""
     model, written = (model, None) if Path(model).exists() else _parted(model)
     if written is not None and recipe is not None:
-        raise BenchmarkError(f"{model}@{written} and recipe {recipe!r}; hint: specify the recipe once")
+        raise BenchmarkError(
+            "two_recipes", f"{model}@{written} and recipe {recipe!r}; hint: specify the recipe once"
+        )
     spec, chosen = dataclasses.replace(like, model=model), recipe if written is None else written
     return spec if chosen is None else with_recipe(spec, chosen)
 
@@ -238,13 +245,21 @@ def parse_split(text: str) -> tuple[float, float]:
     try:
         percent = [float(word) for word in words]
     except ValueError:
-        raise BenchmarkError(f"--traffic {text!r} is not a traffic split; hint: {hint}") from None
+        raise BenchmarkError(
+            "invalid_split", f"--traffic {text!r} is not a traffic split; hint: {hint}"
+        ) from None
     if len(percent) != 2:
-        raise BenchmarkError(f"--traffic {text!r} has {len(percent)} parts, a split has two: {hint}")
+        raise BenchmarkError(
+            "invalid_split", f"--traffic {text!r} has {len(percent)} parts, a split has two: {hint}"
+        )
     if not all(0 < each < 100 for each in percent):
-        raise BenchmarkError(f"--traffic {text!r}: each variant needs more than 0 percent: {hint}")
+        raise BenchmarkError(
+            "invalid_split", f"--traffic {text!r}: each variant needs more than 0 percent: {hint}"
+        )
     if not math.isclose(sum(percent), 100.0, abs_tol=1e-6):
-        raise BenchmarkError(f"--traffic {text!r} sums to {sum(percent):g}, not to 100: {hint}")
+        raise BenchmarkError(
+            "invalid_split", f"--traffic {text!r} sums to {sum(percent):g}, not to 100: {hint}"
+        )
     return percent[0] / 100, percent[1] / 100
 
 
@@ -281,16 +296,19 @@ def read_suite(path: Path) -> ComparisonPlan:
     try:
         table = read_toml(path)
     except OSError as error:
-        raise BenchmarkError(f"{path} cannot be read ({error.strerror}); hint: specify a suite") from error
+        raise BenchmarkError(
+            "cannot_read", f"{path} cannot be read ({error.strerror}); hint: specify a suite"
+        ) from error
     except ValueError as error:
-        raise BenchmarkError(f"{path} is not valid TOML: {error}") from error
+        raise BenchmarkError("invalid_toml", f"{path} is not valid TOML: {error}") from error
     tables = table.pop("variant", [])
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
         raise BenchmarkError(
-            f"{path}: variant must be a list of tables; hint: write [[variant]] and its keys below"
+            "invalid_variant",
+            f"{path}: variant must be a list of tables; hint: write [[variant]] and its keys below",
         )
     if not tables:
-        raise BenchmarkError(f"{path} has no variant: add a table [[variant]] for each")
+        raise BenchmarkError("no_variant", f"{path} has no variant: add a table [[variant]] for each")
     suite = _typed({"name": path.stem} | table, _SuiteTable, str(path))
     shared = {key: table[key] for key in table.keys() & _keys(_VariantTable) if key != "name"}
     for number, each in enumerate(tables, 1):
@@ -301,7 +319,7 @@ def read_suite(path: Path) -> ComparisonPlan:
         suite = dataclasses.replace(suite, dataset=_placed(suite.dataset, path), metrics=metrics)
         return plan_of(suite, variants)
     except BenchmarkError as error:
-        raise BenchmarkError(f"{path}: {error}") from error
+        raise BenchmarkError("invalid_suite", f"{path}: {error}") from error
 
 
 def _keys(kind: type[Any]) -> list[str]:
@@ -315,7 +333,7 @@ def _typed(table: Table, kind: type[T], where: str) -> T:
         if key not in known:
             near = difflib.get_close_matches(key.replace("_", "-"), known, 1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            raise BenchmarkError(f"{where}: unknown key {key!r}: {hint}")
+            raise BenchmarkError("unknown_key", f"{where}: unknown key {key!r}: {hint}")
     fields = {key.replace("-", "_"): value for key, value in table.items()}
     return from_plain(fields, kind, where, "correct this value")
 
@@ -323,7 +341,9 @@ def _typed(table: Table, kind: type[T], where: str) -> T:
 def _variant(shared: Table, own: Table, path: Path, number: int) -> Variant:
     given = _typed(shared | own, _VariantTable, str(path))
     if given.model is None:
-        raise BenchmarkError(f"variant {number} has no model: add model = ..., here or above all variants")
+        raise BenchmarkError(
+            "no_model", f"variant {number} has no model: add model = ..., here or above all variants"
+        )
     recipe = None if given.recipe is None else _placed_recipe(given.recipe, path)
     like = dataclasses.replace(given, data=_placed(given.data, path)).spec("")
     name = given.name or given.recipe or own.get("dtype") or own.get("framework") or given.model

@@ -120,7 +120,7 @@ class ComparisonRun:
             self._sessions[name].restore(entry.noted)
         except (BenchmarkError, KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise BenchmarkError(
-                f"{journal.path}: process run {number} of {name} is damaged: {_FRESH}"
+                "damaged", f"{journal.path}: process run {number} of {name} is damaged: {_FRESH}"
             ) from error
         self.result.kept[name] += 1
         self.result.runs_done += 1
@@ -135,8 +135,9 @@ class ComparisonRun:
         if self.plan.fingerprint(variant) != self._fingerprints[variant.name]:
             # Two programs are not process runs of one variant.
             raise BenchmarkError(
+                "model_changed",
                 f"{variant.name}: {variant.spec.model} has changed while it was measured: the same command "
-                "measures it again, and keeps what the others gave"
+                "measures it again, and keeps what the others gave",
             )
         noted = self._sessions[made.name].record(made.number)
         if made.failure is None and noted["batches"]:
@@ -230,7 +231,8 @@ class Journal:
             yield
         except OSError as error:
             raise BenchmarkError(
-                f"{self.path} cannot be written ({error.strerror}); hint: set another --output-dir"
+                "cannot_write",
+                f"{self.path} cannot be written ({error.strerror}); hint: set another --output-dir",
             ) from error
 
     def _lock(self, file: IO[bytes]) -> None:
@@ -240,8 +242,9 @@ class Journal:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise BenchmarkError(
+                "journal_locked",
                 f"{self.path} is being written by another comparison: wait for its end, or name another "
-                "--output-dir"
+                "--output-dir",
             ) from error
 
     def add(self, entry: Entry) -> None:
@@ -282,13 +285,16 @@ class Journal:
     def _check(self, head: bytes) -> None:
         found = self._decoded(head, 1, dict[str, Any])
         if found.get("kind") != "journal" or found.get("format") != FORMAT_VERSION:
-            raise BenchmarkError(f"{self.path} is not a journal of this version; hint: {_FRESH}")
+            raise BenchmarkError(
+                "not_a_journal", f"{self.path} is not a journal of this version; hint: {_FRESH}"
+            )
         here, there = _machine(), found.get("machine")
         other = sorted(name for name in here if not isinstance(there, dict) or there.get(name) != here[name])
         if other:
             raise BenchmarkError(
+                "other_machine",
                 f"{self.path} was begun on another machine or with other versions ({', '.join(other)}): "
-                f"{_FRESH}"
+                f"{_FRESH}",
             )
 
     def _read(self, line: bytes, number: int) -> None:
@@ -306,7 +312,9 @@ class Journal:
             raise self._damaged(number) from error
 
     def _damaged(self, number: int) -> BenchmarkError:
-        return BenchmarkError(f"{self.path}, line {number}: damaged; hint: remove the line, or {_FRESH}")
+        return BenchmarkError(
+            "damaged", f"{self.path}, line {number}: damaged; hint: remove the line, or {_FRESH}"
+        )
 
     def _write(self, line: bytes) -> None:
         assert self._file is not None

@@ -68,16 +68,19 @@ class TrafficSettings:
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise BenchmarkError(
-                    f"traffic: {name} {getattr(self, name)} cannot be measured; hint: use {value} or more"
+                    "invalid_traffic",
+                    f"traffic: {name} {getattr(self, name)} cannot be measured; hint: use {value} or more",
                 )
         for name in ("duration_s", "time_limit_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise BenchmarkError(
-                    f"traffic: {name} {getattr(self, name)} is not a time; hint: use seconds above 0"
+                    "invalid_time",
+                    f"traffic: {name} {getattr(self, name)} is not a time; hint: use seconds above 0",
                 )
         if not (min(self.split) > 0 and math.isclose(sum(self.split), 1.0)):
             raise BenchmarkError(
-                f"traffic: the split {self.split} does not add up to 1 or leaves a variant without requests"
+                "invalid_split",
+                f"traffic: the split {self.split} does not add up to 1 or leaves a variant without requests",
             )
 
 

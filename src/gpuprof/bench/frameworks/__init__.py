@@ -59,7 +59,9 @@ def framework_name(text: str) -> str:
 
     near = difflib.get_close_matches(name, [*FRAMEWORKS, *ALIASES], 2)
     guess = f": did you mean {' or '.join(near)}?" if near else ""
-    raise BenchmarkError(f"unknown framework {text!r}{guess}; hint: use one of {', '.join(FRAMEWORKS)}")
+    raise BenchmarkError(
+        "unknown_framework", f"unknown framework {text!r}{guess}; hint: use one of {', '.join(FRAMEWORKS)}"
+    )
 
 
 def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
@@ -72,12 +74,15 @@ def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
         framework = recipe.frameworks[0]
     if recipe.frameworks and framework not in recipe.frameworks:
         raise BenchmarkError(
+            "recipe_framework",
             f"--recipe {text} runs in {' or '.join(recipe.frameworks)}, not in {framework}: "
-            "leave --framework out"
+            "leave --framework out",
         )
     wanted = "float32" if recipe.computes_in == "int8" else recipe.dtype
     if wanted is not None and spec.dtype not in (None, wanted):
-        raise BenchmarkError(f"--recipe {text} takes {wanted} inputs, not {spec.dtype}; hint: omit --dtype")
+        raise BenchmarkError(
+            "recipe_dtype", f"--recipe {text} takes {wanted} inputs, not {spec.dtype}; hint: omit --dtype"
+        )
     dtype = spec.dtype if recipe.dtype is None else recipe.dtype
     return dataclasses.replace(spec, framework=framework, dtype=dtype, recipe=text)
 

@@ -29,10 +29,13 @@ def require(module: str, framework: str, install: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         if error.name is not None and error.name.split(".")[0] == module.split(".", maxsplit=1)[0]:
-            raise UnavailableError(f"{framework} is not installed: pip install {install}") from error
+            raise UnavailableError(
+                "not_installed", f"{framework} is not installed: pip install {install}"
+            ) from error
         raise UnavailableError(
+            "cannot_import",
             f"{framework} is installed and cannot be imported ({error}): "
-            f"pip install --force-reinstall {install}"
+            f"pip install --force-reinstall {install}",
         ) from error
 
 
@@ -95,14 +98,16 @@ class FrameworkSystem(System):
         """Raise BenchmarkError for a kind of model, a recipe or a type that the framework does not take."""
         if source.kind not in cls.kinds:
             raise BenchmarkError(
+                "kind_of_model",
                 f"{source.text}: {cls.framework} cannot run this kind of model; hint: omit --framework, or "
-                "name a factory, as in file.py:build"
+                "name a factory, as in file.py:build",
             )
         choice = choice_of(spec)
         if choice is not None and choice.recipe.changes_module and source.kind not in MODULE_KINDS:
             raise BenchmarkError(
+                "recipe_of_program",
                 f"--recipe {choice.recipe.name}: {source.text} is a program, whose layers cannot be changed "
-                "any more; hint: use a factory of the module, as in file.py:build"
+                "any more; hint: use a factory of the module, as in file.py:build",
             )
         cls.check_dtype(spec.dtype or "float32")
 
@@ -111,7 +116,8 @@ class FrameworkSystem(System):
         """Raise BenchmarkError for a type that the framework does not take."""
         if dtype not in cls.dtypes:
             raise BenchmarkError(
-                f"{cls.framework} cannot run in {dtype}; hint: use --dtype {', '.join(cls.dtypes)}"
+                "unsupported_dtype",
+                f"{cls.framework} cannot run in {dtype}; hint: use --dtype {', '.join(cls.dtypes)}",
             )
 
     @classmethod
@@ -121,7 +127,9 @@ class FrameworkSystem(System):
             return there[0]
         if asked not in there:
             hint = f"use --device {' or '.join(there)}" if there else f"it needs {' or '.join(cls.devices)}"
-            raise BenchmarkError(f"--device {asked}: {cls.framework} finds no such device; hint: {hint}")
+            raise BenchmarkError(
+                "no_such_device", f"--device {asked}: {cls.framework} finds no such device; hint: {hint}"
+            )
         return asked
 
     @classmethod
@@ -145,7 +153,9 @@ class FrameworkSystem(System):
     def prepare(self, batch_size: int) -> None:
         """Make one batch on the device, and compile for it where the framework does that ahead."""
         if batch_size < 1:
-            raise BenchmarkError(f"a batch of {batch_size} holds no samples: batch sizes begin at 1")
+            raise BenchmarkError(
+                "invalid_batch_size", f"a batch of {batch_size} holds no samples: batch sizes begin at 1"
+            )
         self.arguments = ()
         self.batch_size = batch_size
         self.reset_peak()
@@ -230,8 +240,9 @@ class FrameworkSystem(System):
         """Raise BenchmarkError where a data set's samples cannot be all that a call takes."""
         if len(self.arguments) != 1:
             raise BenchmarkError(
+                "number_of_inputs",
                 f"{self.source.text} takes {len(self.arguments)} inputs, and a data set has one: "
-                "compare it on synthetic data, which its factory makes"
+                "compare it on synthetic data, which its factory makes",
             )
 
     def input_spec(self) -> InputSpec:
@@ -358,8 +369,9 @@ class FrameworkSystem(System):
         if self._make_inputs is not None:
             return ()
         raise BenchmarkError(
+            "unknown_input_shape",
             f"{self.source.text}: the shape of its input is not known; hint: specify that of one sample, "
-            "as in --input-shape 3,224,224"
+            "as in --input-shape 3,224,224",
         )
 
     def _choose_device(self) -> str:

@@ -48,7 +48,8 @@ class JaxSystem(FrameworkSystem):
             self.details["model_source"] = self.named.library
         if not callable(self.model):
             raise BenchmarkError(
-                f"{self.source.text}: JAX runs flax modules and functions: hand over a factory of one"
+                "kind_of_model",
+                f"{self.source.text}: JAX runs flax modules and functions: hand over a factory of one",
             )
         self._function = self._pure_function()
         self.details["jax"] = self.jax.__version__

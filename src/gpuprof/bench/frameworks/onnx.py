@@ -71,7 +71,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
         self._open(path)
         if self.source.kind == "onnx" and self.spec.dtype not in (None, self._file_dtype):
             raise BenchmarkError(
-                f"--dtype {self.spec.dtype}: {self.source.text} takes {self._file_dtype}; hint: omit --dtype"
+                "unsupported_dtype",
+                f"--dtype {self.spec.dtype}: {self.source.text} takes {self._file_dtype}; hint: omit --dtype",
             )
         choice = self.choice
         if choice is not None and "quantize-onnx" in choice.recipe.changes:
@@ -111,8 +112,9 @@ class OnnxRuntimeSystem(FrameworkSystem):
         except Exception as error:
             if self.source.kind == "onnx":
                 raise BenchmarkError(
+                    "cannot_load",
                     f"{self.source.text}: ONNX Runtime cannot run it on {self.device_type} "
-                    f"({reason_of(error)}); hint: check the file, or use another --device"
+                    f"({reason_of(error)}); hint: check the file, or use another --device",
                 ) from error
             raise explain_run(
                 error,
@@ -163,11 +165,12 @@ class OnnxRuntimeSystem(FrameworkSystem):
                 )
         except ImportError as error:
             raise UnavailableError(
-                f"exporting to ONNX needs {error.name}: pip install onnx onnxscript"
+                "not_installed", f"exporting to ONNX needs {error.name}: pip install onnx onnxscript"
             ) from error
         except Exception as error:
             raise BenchmarkError(
-                f"{self.source.text} cannot be exported to ONNX ({reason_of(error)}): hand over an .onnx file"
+                "cannot_export",
+                f"{self.source.text} cannot be exported to ONNX ({reason_of(error)}): hand over an .onnx file",
             ) from error
 
     # --- the protocol ---
@@ -193,8 +196,9 @@ class OnnxRuntimeSystem(FrameworkSystem):
         inputs = self.session.get_inputs()
         if len(inputs) != len(self.arguments):
             raise BenchmarkError(
+                "number_of_inputs",
                 f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)})"
-                " and gpuprof makes one: hand over a factory of a callable and a function of inputs"
+                " and gpuprof makes one: hand over a factory of a callable and a function of inputs",
             )
         self.arguments = tuple(map(_as_array, self.arguments))
         self._feeds = {each.name: array for each, array in zip(inputs, self.arguments, strict=True)}
@@ -275,7 +279,7 @@ def _quantize_file(
         shapes: Any = importlib.import_module("onnxruntime.quantization.shape_inference")
     except ImportError as error:
         raise UnavailableError(
-            f"--recipe onnx-int8 needs {error.name or 'onnx'}: pip install onnx onnxruntime"
+            "not_installed", f"--recipe onnx-int8 needs {error.name or 'onnx'}: pip install onnx onnxruntime"
         ) from error
     whole, prepared = made.with_name("model-whole.onnx"), made.with_name("model-prepared.onnx")
     try:
@@ -295,7 +299,8 @@ def _quantize_file(
         )
     except Exception as error:
         raise BenchmarkError(
-            f"--recipe onnx-int8: {model} cannot be quantized ({reason_of(error)}); hint: use the recipe onnx"
+            "cannot_quantize",
+            f"--recipe onnx-int8: {model} cannot be quantized ({reason_of(error)}); hint: use the recipe onnx",
         ) from error
     finally:
         for file in (whole, prepared):
@@ -322,6 +327,7 @@ def _layers(path: Path) -> str:
     quantized = sum(all(name in from_8_bits for name in node.input[:2]) for node in layers)
     if not quantized:
         raise BenchmarkError(
-            "--recipe onnx-int8: no layer of the file could be quantized; hint: use the recipe onnx"
+            "cannot_quantize",
+            "--recipe onnx-int8: no layer of the file could be quantized; hint: use the recipe onnx",
         )
     return f"{quantized} of {len(layers)}"

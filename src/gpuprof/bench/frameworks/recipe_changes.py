@@ -58,8 +58,9 @@ def change_module(module: Any, choice: RecipeChoice, model: str, batches: MakeBa
         raise type(error)(f"--recipe {choice.recipe.name}: {model}: {error}") from error
     except Exception as error:
         raise BenchmarkError(
+            "recipe_failed",
             f"--recipe {choice.recipe.name}: {model} cannot be changed so ({reason_of(error)}): "
-            "take another recipe"
+            "take another recipe",
         ) from error
     return changed
 
@@ -78,7 +79,8 @@ def prune(module: Any, share: float) -> tuple[Any, Details]:
             total += weight.numel()
     if not total:
         raise BenchmarkError(
-            "no convolution, linear, attention or recurrent layer is in it; hint: omit the recipe"
+            "nothing_to_quantize",
+            "no convolution, linear, attention or recurrent layer is in it; hint: omit the recipe",
         )
     return module, {"zeros": f"{zeros / total:.2%} of {total:,} weights of its layers"}
 
@@ -153,12 +155,14 @@ def torch_quantization() -> Any:
         found = importlib.import_module("torch.ao.quantization")
     except ImportError as error:
         raise UnavailableError(
+            "no_quantization",
             f"PyTorch {torch.__version__} has no torch.ao.quantization any more: pip install 'torch<2.14', "
-            "or take onnx-int8"
+            "or take onnx-int8",
         ) from error
     if _engine() == "none":
         raise UnavailableError(
-            "this build of PyTorch has no kernels for quantized layers on this processor; hint: use onnx-int8"
+            "no_quantized_kernels",
+            "this build of PyTorch has no kernels for quantized layers on this processor; hint: use onnx-int8",
         )
     return found
 
@@ -186,7 +190,9 @@ def quantize_dynamic(module: Any) -> tuple[Any, Details]:
     count = _quantized_count(quantized)
     if not count:
         hint = "use int8-static" if "Conv" in kinds else "omit the recipe"
-        raise BenchmarkError(f"no Linear, LSTM or GRU layer is in it (it has {kinds}); hint: {hint}")
+        raise BenchmarkError(
+            "nothing_to_quantize", f"no Linear, LSTM or GRU layer is in it (it has {kinds}); hint: {hint}"
+        )
     return quantized, {"quantized_layers": f"{count} of {total}", **without_fast_path(quantized)}
 
 
@@ -217,7 +223,8 @@ def quantize_static(module: Any, batches: Batches) -> tuple[Any, Details]:
             return quantized, {"quantized_layers": f"{count} of {total}", "quantized_by": how, **details}
         failures.append(f"{how}: no layer became one of 8 bits")
     raise BenchmarkError(
-        f"no way to quantize it works (it has {_kinds(module)}; {failures[-1]}); hint: use int8-dynamic"
+        "cannot_quantize",
+        f"no way to quantize it works (it has {_kinds(module)}; {failures[-1]}); hint: use int8-dynamic",
     )
 
 
@@ -277,7 +284,8 @@ def _refuse_other_types(module: Any) -> None:
         if each.is_floating_point() and each.dtype != torch.float32:
             name = str(each.dtype).removeprefix("torch.")
             raise BenchmarkError(
-                f"its weights are {name}, and it is float32 that is quantized: convert it first"
+                "unsupported_dtype",
+                f"its weights are {name}, and it is float32 that is quantized: convert it first",
             )
 
 

@@ -55,7 +55,8 @@ class TensorRtSystem(FrameworkSystem):
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
             raise BenchmarkError(
-                f"{self.source.text}: TensorRT cannot read it: build it with this version, on this GPU"
+                "cannot_load",
+                f"{self.source.text}: TensorRT cannot read it: build it with this version, on this GPU",
             )
         return engine
 
@@ -66,7 +67,7 @@ class TensorRtSystem(FrameworkSystem):
         parser = trt.OnnxParser(network, self._logger)
         if not parser.parse_from_file(str(self._path)):
             raise BenchmarkError(
-                f"{self.source.text}: TensorRT cannot parse it: {parser.get_error(0).desc()}"
+                "cannot_load", f"{self.source.text}: TensorRT cannot parse it: {parser.get_error(0).desc()}"
             )
         config = builder.create_builder_config()
         if self.dtype in _FLAGS:
@@ -80,8 +81,9 @@ class TensorRtSystem(FrameworkSystem):
         plan = builder.build_serialized_network(network, config)
         if plan is None:
             raise BenchmarkError(
+                "cannot_build",
                 f"{self.source.text}: TensorRT cannot build an engine in {self.dtype}; "
-                "hint: use another --dtype"
+                "hint: use another --dtype",
             )
         return self._deserialized(plan)
 

@@ -46,8 +46,9 @@ class TorchSystem(FrameworkSystem):
             self.model = self._moved(module)
         except Exception as error:
             raise BenchmarkError(
+                "cannot_place",
                 f"{self.source.name} cannot be placed on {self.device_type} in {self.dtype} "
-                f"({reason_of(error)}); hint: use another --device or --dtype"
+                f"({reason_of(error)}); hint: use another --device or --dtype",
             ) from error
         self._note_settings()
 
@@ -66,8 +67,9 @@ class TorchSystem(FrameworkSystem):
         name = choice.recipe.name
         if choice.recipe.quantizes_module and self.device_type != "cpu":
             raise UnavailableError(
+                "quantized_on_cpu_only",
                 f"--recipe {name}: PyTorch has quantized layers for CPUs alone, and --device "
-                f"{self.spec.device} takes {self.device_type}; hint: use --device cpu for all variants"
+                f"{self.spec.device} takes {self.device_type}; hint: use --device cpu for all variants",
             )
         self.counted = module
         changed = change_module(module, choice, self.source.name, lambda: self.calibration(choice))
@@ -85,8 +87,9 @@ class TorchSystem(FrameworkSystem):
             self.model = self._read_file()
         if not isinstance(self.model, self.torch.nn.Module):
             raise BenchmarkError(
+                "kind_of_model",
                 f"{self.source.text} gives {type(self.model).__name__}, no torch.nn.Module: "
-                "take --framework python for a callable"
+                "take --framework python for a callable",
             )
         return self.model
 
@@ -95,7 +98,8 @@ class TorchSystem(FrameworkSystem):
         found = self._read(lambda path: self.torch.load(path, map_location="cpu", weights_only=False))
         if isinstance(found, dict):
             raise BenchmarkError(
-                f"{self.source.text} holds weights and no model; hint: specify a factory, as in file.py:build"
+                "weights_without_model",
+                f"{self.source.text} holds weights and no model; hint: specify a factory, as in file.py:build",
             )
         return found
 
@@ -105,7 +109,9 @@ class TorchSystem(FrameworkSystem):
             with quiet():
                 return read(str(self.source.path))
         except Exception as error:
-            raise BenchmarkError(f"{self.source.text}: PyTorch cannot read it: {reason_of(error)}") from error
+            raise BenchmarkError(
+                "cannot_load", f"{self.source.text}: PyTorch cannot read it: {reason_of(error)}"
+            ) from error
 
     def _moved(self, module: Any) -> Any:
         dtype = None if self.spec.dtype is None and self.named is None else getattr(self.torch, self.dtype)
@@ -288,7 +294,7 @@ class TorchExportSystem(TorchSystem):
         # A program keeps the mode and the type that it was exported with, and makes its constants there.
         own = _dtype_of(module) or "float32"
         if self.spec.dtype not in (None, own):
-            raise BenchmarkError(f"the program is of {own}; hint: omit --dtype")
+            raise BenchmarkError("unsupported_dtype", f"the program is of {own}; hint: omit --dtype")
         return module.to(self.device_type)
 
     def _inputs(self) -> InputSpec:

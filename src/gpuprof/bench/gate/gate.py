@@ -220,13 +220,15 @@ def _differences(baseline: ResultFile, candidate: ResultFile, any_machine: bool)
     machines = _different(baseline.machine, candidate.machine)
     if machines and not any_machine:
         raise BenchmarkError(
+            "other_machine",
             f"{baseline.path} was measured on another machine or with other threads than {candidate.path} "
-            f"({'; '.join(machines)}): measure the baseline again as the candidate, or add --any-machine"
+            f"({'; '.join(machines)}): measure the baseline again as the candidate, or add --any-machine",
         )
     if baseline.data != candidate.data:
         raise BenchmarkError(
+            "data_differs",
             f"{baseline.path} was measured with data {baseline.data} and {candidate.path} with "
-            f"{candidate.data}: measure both with the same data"
+            f"{candidate.data}: measure both with the same data",
         )
     if machines:
         yield warning("different_machines", different=machines)
@@ -252,15 +254,18 @@ def _check_way(each: Configuration, baseline: ResultFile, candidate: ResultFile)
     for name, old, new in zip(("mode", "caches"), baseline.ways[each], candidate.ways[each], strict=True):
         if old != new:
             raise BenchmarkError(
+                "measured_differently",
                 f"{each} was measured with {name} {old} in {baseline.path} and {new} in {candidate.path}: "
-                "measure both in the same way"
+                "measure both in the same way",
             )
 
 
 def _figures(side: ResultFile, each: Configuration) -> tuple[float, ...]:
     figures = side.medians_s[each]
     if not figures:
-        raise BenchmarkError(f"{side.path}: no process run of {each} completed: measure it again")
+        raise BenchmarkError(
+            "no_process_run", f"{side.path}: no process run of {each} completed: measure it again"
+        )
     return figures
 
 
@@ -273,8 +278,9 @@ def _variation(*sides: Sequence[float]) -> float | None:
 
 def _nothing_shared(candidate: ResultFile, baseline: str, first: Configuration) -> BenchmarkError:
     return BenchmarkError(
+        "no_configuration",
         f"{candidate.path} has no configuration of {baseline} ({first}, ...): "
-        "measure the same model, framework, dtype, inputs and batch sizes"
+        "measure the same model, framework, dtype, inputs and batch sizes",
     )
 
 

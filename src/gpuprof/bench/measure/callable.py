@@ -21,7 +21,9 @@ class CallableSystem(System):
     def __init__(self, target: Any, inputs: Any = None, *, name: str | None = None) -> None:
         if not callable(target) or isinstance(target, type):
             described = f"the class {target.__name__}" if isinstance(target, type) else type(target).__name__
-            raise BenchmarkError(f"benchmark() calls what it measures, and {described} is nothing to call")
+            raise BenchmarkError(
+                "not_callable", f"benchmark() calls what it measures, and {described} is nothing to call"
+            )
         self._args, self._kwargs = ((), {}) if inputs is None else arguments(inputs)
         self._target = target
         self._name = name or str(getattr(target, "__qualname__", type(target).__name__))

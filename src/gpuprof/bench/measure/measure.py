@@ -142,7 +142,9 @@ class MeasuringLoop:
             self._timer.synchronize()
         found = find_not_finite(outputs)
         if found is not None:
-            raise BenchmarkError(f"{found} of a call {when} the measurement: its time is useless")
+            raise BenchmarkError(
+                "invalid_sample", f"{found} of a call {when} the measurement: its time is useless"
+            )
 
     def _window(self, usual_ns: float) -> int:
         settings = self._settings
@@ -224,7 +226,9 @@ def _waiting(system: Any) -> Call | None:
 def _flusher(system: Any) -> Call:
     device_type = system.describe().device_type
     if device_type != "cpu":
-        raise BenchmarkError(f"cold calls on {device_type} need a way to flush its caches: measure warm ones")
+        raise BenchmarkError(
+            "cold_device", f"cold calls on {device_type} need a way to flush its caches: measure warm ones"
+        )
     return cache_flusher()
 
 

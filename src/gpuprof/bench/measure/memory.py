@@ -35,7 +35,9 @@ def parse_bytes(text: str) -> int:
     units = {unit.lower(): size for unit, size in _BYTES_OF_UNIT.items()}
     size = 0.0 if match is None else float(match[1]) * units.get(match[2].lower(), 0)
     if not size:
-        raise BenchmarkError(f"{text!r} is not a size; hint: write a number and a unit, as in 12GiB or 800MB")
+        raise BenchmarkError(
+            "invalid_size", f"{text!r} is not a size; hint: write a number and a unit, as in 12GiB or 800MB"
+        )
     return int(size)
 
 

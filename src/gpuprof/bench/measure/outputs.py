@@ -151,8 +151,9 @@ class InputGuard:
         """Raise BenchmarkError where an input is not what it was."""
         if fingerprint(self._system.arguments) != self._fingerprint:
             raise BenchmarkError(
+                "inputs_changed",
                 f"{self._system.source.text} changes its input: later calls would measure other data; "
-                "let the model work on a copy"
+                "let the model work on a copy",
             )
 
 
@@ -161,6 +162,7 @@ def check_outputs(system: FrameworkSystem, outputs: Any) -> None:
     found = find_not_finite(outputs)
     if found is not None:
         raise BenchmarkError(
+            "not_finite",
             f"{system.source.text} returns {found} with batch size {system.batch_size} in {system.dtype}: "
-            "its times would be those of a broken model; correct it, or take another --dtype"
+            "its times would be those of a broken model; correct it, or take another --dtype",
         )

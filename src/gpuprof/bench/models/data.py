@@ -59,8 +59,9 @@ def _checked_batch(batch: Array, inputs: InputSpec, where: str) -> Array:
     """Return samples in the type that models take. Raises BenchmarkError where their shape is another."""
     if batch.shape[1:] != inputs.shape:
         raise BenchmarkError(
+            "input_shape_of_data",
             f"{where}: a sample has the shape {shape_text(batch.shape[1:])} and the model takes "
-            f"{shape_text(inputs.shape)}; hint: specify it with --input-shape"
+            f"{shape_text(inputs.shape)}; hint: specify it with --input-shape",
         )
     return np.ascontiguousarray(batch, dtype=np.int64 if inputs.is_whole else np.float32)
 
@@ -146,7 +147,9 @@ class _Images(Dataset):
             if file.suffix.lower() in IMAGE_SUFFIXES
         ]
         if not files:
-            raise BenchmarkError(f"{folder}: no samples: it needs folders of images, one a class")
+            raise BenchmarkError(
+                "no_samples", f"{folder}: no samples: it needs folders of images, one a class"
+            )
         self._files = [file for file, _ in files]
         self._all_labels = np.array([label for _, label in files], dtype=np.int64)
         super().__init__(str(folder), _chosen(len(files), count, seed))
@@ -184,11 +187,13 @@ class _Arrays(Dataset):
         if labels.ndim == 0 or len(labels) != samples:
             count = "one label" if labels.ndim == 0 else f"{len(labels):,} labels"
             raise BenchmarkError(
-                f"{self.text}: {count} for {samples:,} samples: one for each sample is needed"
+                "number_of_labels",
+                f"{self.text}: {count} for {samples:,} samples: one for each sample is needed",
             )
         if labels.dtype.kind not in "biuf":
             raise BenchmarkError(
-                f"{self.text}: labels of type {labels.dtype} are no numbers: number the classes from 0"
+                "invalid_labels",
+                f"{self.text}: labels of type {labels.dtype} are no numbers: number the classes from 0",
             )
 
     def _checksum(self) -> int:
@@ -207,7 +212,9 @@ def open_dataset(
     labels of another number than the samples, and where labels are needed and missing.
     """
     if samples is not None and samples < 1:
-        raise BenchmarkError(f"{samples} samples of --dataset {text}; hint: use at least one")
+        raise BenchmarkError(
+            "invalid_samples", f"{samples} samples of --dataset {text}; hint: use at least one"
+        )
     path = Path(text)
     found: Dataset
     if text == "synthetic":
@@ -222,15 +229,17 @@ def open_dataset(
     found.asked = {"text": text, "samples": samples, "seed": seed}
     if needs_labels and found.labels is None:
         raise BenchmarkError(
+            "no_labels",
             f"--dataset {text} has no labels, which accuracy needs: add an array `labels` to the .npz file, "
-            "or take a folder of images with a folder for each class"
+            "or take a folder of images with a folder for each class",
         )
     return found
 
 
 def _nothing_there(text: str, option: str) -> BenchmarkError:
     return BenchmarkError(
-        f"{option} {text}: no folder of images and no .npz file is there; take synthetic, or correct the path"
+        "no_such_data",
+        f"{option} {text}: no folder of images and no .npz file is there; take synthetic, or correct the path",
     )
 
 
@@ -248,17 +257,20 @@ def _read_npz(path: Path) -> tuple[Array, Array | None]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             if not arrays.files:
-                raise BenchmarkError(f"{path}: the file holds no array")
+                raise BenchmarkError("no_array", f"{path}: the file holds no array")
             samples: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
             labels: Array | None = arrays["labels"] if "labels" in arrays.files else None
     except FileNotFoundError as error:
-        raise BenchmarkError(f"{path}: no such file; hint: correct the path") from error
+        raise BenchmarkError("no_such_file", f"{path}: no such file; hint: correct the path") from error
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise BenchmarkError(
-            f"{path}: cannot be read without unpickling ({error}); hint: write it with numpy.savez"
+            "cannot_read",
+            f"{path}: cannot be read without unpickling ({error}); hint: write it with numpy.savez",
         ) from error
     if samples.ndim == 0 or not len(samples):
-        raise BenchmarkError(f"{path}: it holds no samples; hint: write an array of at least one")
+        raise BenchmarkError(
+            "no_samples", f"{path}: it holds no samples; hint: write an array of at least one"
+        )
     return samples, labels
 
 
@@ -267,18 +279,21 @@ def _load_image(file: Path, shape: tuple[int, ...]) -> Array:
     try:
         from PIL import Image
     except ImportError as error:
-        raise UnavailableError(_NO_PILLOW) from error
+        raise UnavailableError("not_installed", _NO_PILLOW) from error
     is_first = len(shape) == 3 and shape[0] == 3
     if not is_first and (len(shape) != 3 or shape[2] != 3):
         raise BenchmarkError(
-            f"images cannot be inputs of shape {shape_text(shape)}; hint: use --data synthetic"
+            "input_shape_of_images",
+            f"images cannot be inputs of shape {shape_text(shape)}; hint: use --data synthetic",
         )
     height, width = shape[1:] if is_first else shape[:2]
     try:
         with Image.open(file) as image:
             pixels = np.asarray(image.convert("RGB").resize((width, height)), dtype=np.float32)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise BenchmarkError(f"{file}: not a readable image ({error}); hint: remove it") from error
+        raise BenchmarkError(
+            "cannot_read", f"{file}: not a readable image ({error}); hint: remove it"
+        ) from error
     scaled = (pixels / 255 - np.array(IMAGE_MEAN, np.float32)) / np.array(IMAGE_DEVIATION, np.float32)
     return np.ascontiguousarray(scaled.transpose(2, 0, 1) if is_first else scaled)
 
@@ -320,15 +335,17 @@ def check_source(data: str, option: str) -> None:
         return
     if path.suffix == ".npz" and not path.is_dir():
         if not path.is_file():
-            raise BenchmarkError(f"{option} {data}: no such file; hint: correct the path")
+            raise BenchmarkError("no_such_file", f"{option} {data}: no such file; hint: correct the path")
         import zipfile
 
         if not zipfile.is_zipfile(path):
-            raise BenchmarkError(f"{option} {data}: not a .npz file; hint: write it with numpy.savez")
+            raise BenchmarkError(
+                "not_an_npz_file", f"{option} {data}: not a .npz file; hint: write it with numpy.savez"
+            )
         return
     make_source(data)
     if importlib.util.find_spec("PIL") is None:
-        raise UnavailableError(_NO_PILLOW)
+        raise UnavailableError("not_installed", _NO_PILLOW)
 
 
 class _SyntheticSource:
@@ -371,7 +388,7 @@ class _IteratorSource:
         taken = [np.asarray(each) for each in itertools.islice(self._samples, batch_size)]
         self._kept += taken
         if not self._kept:
-            raise BenchmarkError("data_source hands out no samples: it needs at least one")
+            raise BenchmarkError("no_samples", "data_source hands out no samples: it needs at least one")
         again = itertools.cycle(self._kept)
         taken += itertools.islice(again, batch_size - len(taken))
         return _checked_batch(np.stack(taken), inputs, "data_source")

@@ -21,15 +21,18 @@ def find_named(name: str) -> Any:
     source, _, attribute = name.rpartition(":")
     if not source or not attribute:
         raise BenchmarkError(
-            f"{name!r} names nothing; hint: write package.module:function or file.py:function"
+            "invalid_function_name",
+            f"{name!r} names nothing; hint: write package.module:function or file.py:function",
         )
     try:
         found = module_of_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
     except (ImportError, OSError) as error:
-        raise BenchmarkError(f"cannot import {source} for {name!r}: {error}; check the name") from error
+        raise BenchmarkError(
+            "cannot_import", f"cannot import {source} for {name!r}: {error}; check the name"
+        ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise BenchmarkError(f"{source} has no {attribute!r}; hint: check the name")
+            raise BenchmarkError("no_such_function", f"{source} has no {attribute!r}; hint: check the name")
         found = getattr(found, part)
     return found
 
@@ -62,12 +65,15 @@ def name_of(function: Any, what: str) -> str:
         found = getattr(found, part, None)
     if found is not function or module is None or attribute is None:
         raise BenchmarkError(
+            "not_importable",
             f"fresh processes find {what} by its name only: pass a function at the top of a module, or "
-            "launches=1"
+            "launches=1",
         )
     if module != "__main__":
         return f"{module}:{attribute}"
     file = getattr(sys.modules["__main__"], "__file__", None)
     if file is None:
-        raise BenchmarkError(f"fresh processes cannot import {what} from this session: put it into a file")
+        raise BenchmarkError(
+            "not_importable", f"fresh processes cannot import {what} from this session: put it into a file"
+        )
     return f"{Path(file).resolve()}:{attribute}"

@@ -63,7 +63,9 @@ class Pipeline:
             times.postprocess_s.append(end - inferred)
             times.total_s.append(end - begin)
         if not times.total_s:
-            raise BenchmarkError("the pipeline got no samples after the warm-up: hand over more items")
+            raise BenchmarkError(
+                "no_samples", "the pipeline got no samples after the warm-up: hand over more items"
+            )
         return times
 
     def _marks(

@@ -167,7 +167,9 @@ def parse_recipe(text: str) -> RecipeChoice:
 
         near = difflib.get_close_matches(name, RECIPES, 2)
         guess = f": did you mean {' or '.join(near)}?" if near else ""
-        raise BenchmarkError(f"unknown recipe {name!r}{guess}; hint: use one of {', '.join(RECIPES)}")
+        raise BenchmarkError(
+            "unknown_recipe", f"unknown recipe {name!r}{guess}; hint: use one of {', '.join(RECIPES)}"
+        )
     choice = RecipeChoice(RECIPES[name])
     left = list(choice.recipe.options)
     while words:
@@ -194,7 +196,10 @@ def _option(text: str, word: str, left: list[Option], recipe: Recipe) -> Option:
         "data": "a folder of images or .npz file to calibrate with",
     }
     takes = ", then ".join(known[each] for each in recipe.options)
-    raise BenchmarkError(f"--recipe {text}: {word!r} is not an option: {recipe.name} takes {takes or 'none'}")
+    raise BenchmarkError(
+        "unknown_recipe_option",
+        f"--recipe {text}: {word!r} is not an option: {recipe.name} takes {takes or 'none'}",
+    )
 
 
 def _is_number(word: str) -> bool:

@@ -52,31 +52,38 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
         return _factory(Path(file), attribute, text)
     path = Path(text)
     if path.suffix == ".py":
-        raise BenchmarkError(f"{text} is a Python file; hint: specify the factory in it, as in {text}:build")
+        raise BenchmarkError(
+            "no_factory", f"{text} is a Python file; hint: specify the factory in it, as in {text}:build"
+        )
     if path.suffix not in _KIND_OF_SUFFIX:
         if path.is_file():
             endings = " ".join(sorted(_KIND_OF_SUFFIX))
-            raise BenchmarkError(f"{text}: unsupported file type; hint: use {endings} or file.py:factory")
+            raise BenchmarkError(
+                "unsupported_file", f"{text}: unsupported file type; hint: use {endings} or file.py:factory"
+            )
         return ModelSource("name", text, text)
     if not path.is_file():
-        raise BenchmarkError(f"{text}: no such file")
+        raise BenchmarkError("no_such_file", f"{text}: no such file")
     kind = _KIND_OF_SUFFIX[path.suffix]
     if kind == "torchscript" and not _is_torchscript(path):
         kind = "pickle"
     # torch.export.load unpickles too where its strict reader gives up.
     if kind in ("pickle", "torch-export") and not trust_pickle:
         raise BenchmarkError(
+            "pickled_model",
             f"{text} holds pickled objects, which can run any code when they are read: save the model as "
-            "ONNX, or add --trust-pickle if you know who made it (in Python, trust_pickle=True)"
+            "ONNX, or add --trust-pickle if you know who made it (in Python, trust_pickle=True)",
         )
     return ModelSource(kind, text, path.name, path)
 
 
 def _factory(path: Path, attribute: str, text: str) -> ModelSource:
     if not path.is_file():
-        raise BenchmarkError(f"{path}: no such file")
+        raise BenchmarkError("no_such_file", f"{path}: no such file")
     if not attribute.isidentifier():
-        raise BenchmarkError(f"{text} has no function name; hint: add it after the colon, as in {path}:build")
+        raise BenchmarkError(
+            "no_factory", f"{text} has no function name; hint: add it after the colon, as in {path}:build"
+        )
     return ModelSource("factory", text, f"{path.stem}:{attribute}", path, attribute)
 
 
@@ -115,13 +122,17 @@ def call_factory(source: ModelSource, seed: int = 0) -> Any:
 
 
 def _raised(what: str, error: Exception) -> BenchmarkError:
-    return BenchmarkError(f"{what} raised {reason_of(error)} at {place_of(error)}; hint: correct it first")
+    return BenchmarkError(
+        "model_raised", f"{what} raised {reason_of(error)} at {place_of(error)}; hint: correct it first"
+    )
 
 
 def no_function(source: ModelSource, names: Sequence[str]) -> BenchmarkError:
     """Return the error for a file without the function, with those of its names that are near."""
     near = [name for name in names if not name.startswith("_")]
-    return BenchmarkError(f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}")
+    return BenchmarkError(
+        "no_such_function", f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}"
+    )
 
 
 def _seeded(factory: Callable[[], Any], seed: int) -> Any:
@@ -268,8 +279,9 @@ def build_torch(text: str) -> NamedModel:
         return library.build(name)
     except Exception as error:
         raise BenchmarkError(
+            "cannot_build",
             f"{text}: {library.module} cannot build it without weights ({reason_of(error)}): "
-            "name a factory instead, as in file.py:build"
+            "name a factory instead, as in file.py:build",
         ) from error
 
 
@@ -294,9 +306,12 @@ def _libraries(text: str) -> tuple[str, list[_Library]]:
     if not separator:
         return text, [each for each in TORCH_LIBRARIES.values() if each.is_here]
     if library not in TORCH_LIBRARIES:
-        raise BenchmarkError(f"{text}: no library {library!r}; hint: use one of {', '.join(TORCH_LIBRARIES)}")
+        raise BenchmarkError(
+            "unknown_library",
+            f"{text}: no library {library!r}; hint: use one of {', '.join(TORCH_LIBRARIES)}",
+        )
     if not TORCH_LIBRARIES[library].is_here:
-        raise UnavailableError(f"{text}: {library} is not installed: pip install {library}")
+        raise UnavailableError("not_installed", f"{text}: {library} is not installed: pip install {library}")
     return name, [TORCH_LIBRARIES[library]]
 
 
@@ -316,7 +331,9 @@ def _found(text: str) -> tuple[_Library, str]:
             return each, name
         known += names
     if ":" in text and broken:
-        raise UnavailableError(f"{text}: {broken[0]}; hint: install the version that fits your PyTorch")
+        raise UnavailableError(
+            "cannot_import", f"{text}: {broken[0]}; hint: install the version that fits your PyTorch"
+        )
     raise _unknown_name(text, known, broken)
 
 
@@ -331,4 +348,6 @@ def _unknown_name(text: str, known: Sequence[str], broken: Sequence[str] = ()) -
     """Return the error for a name that no library has, with those that are near."""
     near = _near(text, known) or f"; hint: use {', '.join(sorted(known)[:8])}"
     why = "".join(f"; {line}" for line in broken)
-    return BenchmarkError(f"unknown model {text!r}{near}, or file.py:factory, or a .onnx file{why}")
+    return BenchmarkError(
+        "unknown_model", f"unknown model {text!r}{near}, or file.py:factory, or a .onnx file{why}"
+    )

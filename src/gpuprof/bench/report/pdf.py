@@ -36,7 +36,9 @@ def find_chromium() -> str:
         found = shutil.which(told)
         if found is None:
             raise UnavailableError(
-                f"{VARIABLE}={told} is not a program", hint="name the browser that prints the PDF"
+                "not_a_program",
+                f"{VARIABLE}={told} is not a program",
+                hint="name the browser that prints the PDF",
             )
         return found
     for name in (*_NAMES, *_APPLICATIONS):
@@ -44,6 +46,7 @@ def find_chromium() -> str:
         if found is not None:
             return found
     raise UnavailableError(
+        "not_installed",
         "a PDF needs Chromium, which is not installed",
         hint=f"install chromium, or set {VARIABLE} to a browser",
     )
@@ -59,7 +62,9 @@ def print_pdf(html: str, path: Path, *, limit_s: float = LIMIT_S) -> None:
         said = _run(browser, page, printed, folder, limit_s)
         if not _is_pdf(printed):
             told = f"; its last output: {said}" if said else ""
-            raise BenchmarkError(f"{path}: {browser} printed nothing{told}: print the HTML from a browser")
+            raise BenchmarkError(
+                "nothing_printed", f"{path}: {browser} printed nothing{told}: print the HTML from a browser"
+            )
         draft = path.with_name(f".{path.name}.new")
         try:
             shutil.copyfile(printed, draft)
@@ -91,13 +96,14 @@ def _run(browser: str, page: Path, printed: Path, folder: Path, limit_s: float) 
             )
         except OSError as error:
             raise BenchmarkError(
-                f"{browser} cannot be started ({error.strerror}); hint: set {VARIABLE}"
+                "cannot_start", f"{browser} cannot be started ({error.strerror}); hint: set {VARIABLE}"
             ) from error
         try:
             process.wait(limit_s)
         except subprocess.TimeoutExpired:
             raise BenchmarkError(
-                f"{browser} did not print the page in {limit_s:g} s: print the HTML from a browser"
+                "print_timeout",
+                f"{browser} did not print the page in {limit_s:g} s: print the HTML from a browser",
             ) from None
         finally:
             end_session(process)

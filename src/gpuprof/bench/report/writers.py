@@ -35,7 +35,9 @@ def check_formats(formats: Sequence[str]) -> None:
 def _known(formats: Sequence[str]) -> list[str]:
     wrong = [each for each in formats if each not in FORMATS]
     if wrong:
-        raise BenchmarkError(f"{wrong[0]!r} is not a report format; hint: use {', '.join(FORMATS)}")
+        raise BenchmarkError(
+            "unknown_format", f"{wrong[0]!r} is not a report format; hint: use {', '.join(FORMATS)}"
+        )
     return list(dict.fromkeys(formats))
 
 
@@ -51,7 +53,7 @@ def write_report(document: ComparisonDocument, formats: Sequence[str], folder: P
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BenchmarkError(
-            f"{folder}: cannot be written ({error.strerror}); hint: use another folder"
+            "cannot_write", f"{folder}: cannot be written ({error.strerror}); hint: use another folder"
         ) from error
     paths, failures = [], []
     for each in wanted:
@@ -62,15 +64,19 @@ def write_report(document: ComparisonDocument, formats: Sequence[str], folder: P
         except GpuprofError as error:
             failures.append(error)
         except OSError as error:
-            failures.append(BenchmarkError(f"cannot write {path}: {error.strerror or error}; make room"))
+            failures.append(
+                BenchmarkError("cannot_write", f"cannot write {path}: {error.strerror or error}; make room")
+            )
         except (TypeError, ValueError) as error:
             failures.append(
-                BenchmarkError(f"{path}: the comparison cannot be written ({error}): compare again")
+                BenchmarkError(
+                    "cannot_write", f"{path}: the comparison cannot be written ({error}): compare again"
+                )
             )
     if failures:
         lines = "; ".join(dict.fromkeys(map(str, failures)))
         is_missing = all(isinstance(each, UnavailableError) for each in failures)
-        raise UnavailableError(lines) if is_missing else BenchmarkError(lines)
+        raise UnavailableError("cannot_write", lines) if is_missing else BenchmarkError("cannot_write", lines)
     return paths
 
 
@@ -279,4 +285,6 @@ def _required(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.split(".", maxsplit=1)[0]
-        raise UnavailableError(f"an HTML or PDF report needs {package}: {INSTALL}") from error
+        raise UnavailableError(
+            "not_installed", f"an HTML or PDF report needs {package}: {INSTALL}"
+        ) from error

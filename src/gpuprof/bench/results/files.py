@@ -142,7 +142,8 @@ class ResultFiles:
                         return stem
         except OSError as error:
             raise BenchmarkError(
-                f"--output-dir {folder}: cannot be written ({error.strerror}); hint: use another folder"
+                "cannot_write",
+                f"--output-dir {folder}: cannot be written ({error.strerror}); hint: use another folder",
             ) from error
         raise AssertionError("unreachable")
 
@@ -170,7 +171,7 @@ class ResultFiles:
             with contextlib.suppress(OSError):
                 if self.paths[0].stat().st_size == 0:
                     self.discard()
-            raise BenchmarkError("; ".join(failures))
+            raise BenchmarkError("cannot_write", "; ".join(failures))
         return self.paths
 
 
@@ -239,14 +240,17 @@ def read_results(path: str | os.PathLike[str]) -> pandas.DataFrame:
     try:
         import pandas
     except ImportError as error:
-        raise UnavailableError("reading results as a data frame needs pandas: pip install pandas") from error
+        raise UnavailableError(
+            "not_installed", "reading results as a data frame needs pandas: pip install pandas"
+        ) from error
     place = Path(path)
     # An empty file is of a benchmark that is not done.
     found = sorted(place.glob("benchmark_results_*.csv")) if place.is_dir() else []
     files = [path for path in found if path.stat().st_size] if place.is_dir() else [place]
     if not files:
         raise BenchmarkError(
-            f"{place} holds no benchmark_results_*.csv with results; hint: specify another folder"
+            "no_results",
+            f"{place} holds no benchmark_results_*.csv with results; hint: specify another folder",
         )
     frames = [_read_one(pandas, file) for file in files]
     return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
@@ -256,8 +260,8 @@ def _read_one(pandas: Any, file: Path) -> Any:
     try:
         frame = pandas.read_csv(file)
     except (OSError, ValueError) as error:
-        raise BenchmarkError(f"{file}: no result file that can be read ({error})") from error
+        raise BenchmarkError("cannot_read", f"{file}: no result file that can be read ({error})") from error
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
-        raise BenchmarkError(f"{file}: no result file: the column {missing[0]} is missing")
+        raise BenchmarkError("not_a_result", f"{file}: no result file: the column {missing[0]} is missing")
     return frame

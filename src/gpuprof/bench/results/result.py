@@ -192,7 +192,8 @@ class Result:
         """Return what `to_dict()` described; figures are worked out again. Raises BenchmarkError."""
         if data.get("format") != FORMAT:
             raise BenchmarkError(
-                f"this is not a result of format {FORMAT}; hint: measure again with this version"
+                "unknown_format",
+                f"this is not a result of format {FORMAT}; hint: measure again with this version",
             )
         more = data.get("more_warnings", data.get("more_flags", ()))
         found = from_plain({**_with_typed_failures(data), "more_warnings": ()}, cls, "a result")

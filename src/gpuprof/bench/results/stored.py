@@ -64,7 +64,9 @@ class ResultFile:
         try:
             at = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
         except ValueError:
-            raise BenchmarkError(f"{self.path}: {text!r} is not a time stamp: measure it again") from None
+            raise BenchmarkError(
+                "damaged", f"{self.path}: {text!r} is not a time stamp: measure it again"
+            ) from None
         return at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
 
     def __str__(self) -> str:
@@ -108,10 +110,10 @@ def read_result_file(path: Path) -> ResultFile:
         )
     except (BenchmarkError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise BenchmarkError(
-            f"{path}: its results cannot be read ({reason_of(error)}): measure again"
+            "damaged", f"{path}: its results cannot be read ({reason_of(error)}): measure again"
         ) from error
     if not results:
-        raise BenchmarkError(f"{path} holds no results: measure again")
+        raise BenchmarkError("no_results", f"{path} holds no results: measure again")
     return found
 
 
@@ -120,20 +122,24 @@ def _document(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BenchmarkError(
-            f"{path} cannot be read ({error.strerror}); hint: specify a result file"
+            "cannot_read", f"{path} cannot be read ({error.strerror}); hint: specify a result file"
         ) from error
     except ValueError as error:
         raise BenchmarkError(
-            f"{path} is not a result file: invalid JSON; hint: specify the .json of gpuprof bench"
+            "not_a_result",
+            f"{path} is not a result file: invalid JSON; hint: specify the .json of gpuprof bench",
         ) from error
     except RecursionError as error:
-        raise BenchmarkError(f"{path} is not a result file: it is nested too deep") from error
+        raise BenchmarkError("not_a_result", f"{path} is not a result file: it is nested too deep") from error
     if not isinstance(document, dict) or not isinstance(document.get("results"), list):
-        raise BenchmarkError(f"{path} is not a result file; hint: specify the .json of gpuprof bench")
+        raise BenchmarkError(
+            "not_a_result", f"{path} is not a result file; hint: specify the .json of gpuprof bench"
+        )
     if document.get("format") != FORMAT_VERSION:
         raise BenchmarkError(
+            "unknown_format",
             f"{path} has format {document.get('format')!r}, and this version reads {FORMAT_VERSION}: "
-            "measure again, or upgrade gpuprof"
+            "measure again, or upgrade gpuprof",
         )
     return document
 
@@ -177,8 +183,9 @@ def read_history(places: Sequence[str], candidates: Sequence[Path], *, any_machi
     kept, more = _earlier(sorted(read, key=lambda each: (each.at, str(each.path))), new)
     if not kept:
         raise BenchmarkError(
+            "no_older_results",
             f"--history {' '.join(places)} holds no results from before {new[0].path} ({new[0].timestamp}): "
-            "name the folder of older results"
+            "name the folder of older results",
         )
     notes += more + _machines([*kept, *new[:-1]], new[-1], any_machine)
     _check_ways([*kept, *new[:-1]], new[-1])
@@ -198,7 +205,8 @@ def _paths(places: Sequence[str]) -> list[Path]:
             files = [Path(each) for each in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207 - absolute ones too
         if not files:
             raise BenchmarkError(
-                f"--history {place}: no result file there; hint: specify a folder or 'FOLDER/*.json'"
+                "no_results",
+                f"--history {place}: no result file there; hint: specify a folder or 'FOLDER/*.json'",
             )
         found |= {file.resolve(): file for file in files}
     return list(found.values())
@@ -214,7 +222,8 @@ def _read_all(paths: Iterable[Path], option: str) -> list[ResultFile]:
             failures.append(str(error))
     if failures:
         raise BenchmarkError(
-            f"{option}: {_some(failures)}; hint: repair these files, or move them to another folder"
+            "unusable_history",
+            f"{option}: {_some(failures)}; hint: repair these files, or move them to another folder",
         )
     return found
 
@@ -223,7 +232,9 @@ def _checked(file: ResultFile) -> ResultFile:
     """Return a file of a history, all of whose configurations have figures. Raises BenchmarkError."""
     empty = next((each for each, figures in file.medians_s.items() if not figures), None)
     if empty is not None:
-        raise BenchmarkError(f"{file.path}: no process run of {empty} completed: measure it again")
+        raise BenchmarkError(
+            "no_process_run", f"{file.path}: no process run of {empty} completed: measure it again"
+        )
     file.at  # noqa: B018 - raises for what is not a time
     return file
 
@@ -261,8 +272,9 @@ def _machines(files: Sequence[ResultFile], new: ResultFile, any_machine: bool) -
     if any_machine:
         return [warning("other_machine_files", files=what, different=told)]
     raise BenchmarkError(
+        "other_machine",
         f"{what} or with other threads than {new.path} ({told}); hint: remove these from --history, or add "
-        "--any-machine"
+        "--any-machine",
     )
 
 
@@ -276,8 +288,9 @@ def _check_ways(files: Sequence[ResultFile], new: ResultFile) -> None:
         others = [each for each in files if is_other(each)]
         if others:
             raise BenchmarkError(
+                "measured_differently",
                 f"{_measured(others)} with {what} than {new.path}; hint: omit these, or measure in the "
-                "same way"
+                "same way",
             )
 
 

@@ -74,7 +74,8 @@ def parse_target(text: str) -> LatencyTarget:
     match = re.fullmatch(r"\s*([a-z]+\d*)\s*<=?\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s)\s*", text)
     if match is None or match[1] not in _NAMES or float(match[2]) == 0:
         raise BenchmarkError(
+            "invalid_target",
             f"--slo {text!r} is not a target; hint: write a figure ({', '.join(_NAMES)}) and a "
-            "time, as in 'p99<20ms'"
+            "time, as in 'p99<20ms'",
         )
     return LatencyTarget(match[1], float(match[2]) * _SECONDS[match[3]], text.strip())

@@ -83,7 +83,7 @@ def run_process(
             process = _start(write_end, output, environment)
         except OSError as error:
             os.close(read_end)
-            raise BenchmarkError(f"cannot start a process: {error.strerror}") from error
+            raise BenchmarkError("cannot_start", f"cannot start a process: {error.strerror}") from error
         finally:
             os.close(write_end)
         listener = _Listener(process, read_end, time_limit_s)
@@ -105,8 +105,9 @@ def refuse_in_worker() -> None:
     """Raise BenchmarkError in a worker process: importing a script that starts processes would never end."""
     if WORKER_VARIABLE in os.environ:
         raise BenchmarkError(
+            "started_by_worker",
             "a worker process may not start process runs: call this under `if __name__ == '__main__':`, so "
-            "that importing the file starts nothing"
+            "that importing the file starts nothing",
         )
 
 

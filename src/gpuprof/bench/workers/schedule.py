@@ -116,7 +116,8 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.runs < 1 or not self.time_limit_s > 0:
             raise BenchmarkError(
-                f"{self.runs} process runs of {self.time_limit_s} s; hint: use at least 1, and more than 0 s"
+                "invalid_process_runs",
+                f"{self.runs} process runs of {self.time_limit_s} s; hint: use at least 1, and more than 0 s",
             )
 
     def run(self, subjects: Sequence[Subject]) -> list[ProcessRun]:

@@ -217,8 +217,9 @@ class Session:
             if now != before:
                 self._batch_size = 0  # which is no evidence against it
                 raise BenchmarkError(
+                    "runs_differ",
                     f"{self.result.spec.model}: this process run had {what} {now}, and those before "
-                    f"{before}; hint: specify the {what}, or measure all of it again"
+                    f"{before}; hint: specify the {what}, or measure all of it again",
                 )
 
     def _file(self, number: int, batch_size: int, measurement: Measurement, extra: Mapping[str, Any]) -> None:

@@ -121,7 +121,8 @@ def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, 
     except Exception as error:
         reason = next(iter(str(error).splitlines()), "without a message")
         raise WorkError(
-            f"count_work: inputs() for {target.name} failed: {type(error).__name__}: {reason}"
+            "inputs_raised",
+            f"count_work: inputs() for {target.name} failed: {type(error).__name__}: {reason}",
         ) from error
 
 

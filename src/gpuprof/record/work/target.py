@@ -36,8 +36,9 @@ def resolve(model: Any) -> Target:
         return Target(inner, type(inner).__name__, [model], [model])
     if not callable(model) or isinstance(model, type):
         raise WorkError(
+            "not_callable",
             f"count_work() takes a torch.nn.Module or a function, not {_described(model)}: "
-            "pass the model itself"
+            "pass the model itself",
         )
     target = Target(model, getattr(model, "__qualname__", type(model).__name__))
     for value in _reached(model):
@@ -66,8 +67,9 @@ def _refuse_lazy(model: torch.nn.Module) -> None:
     lazy = next((name for name, value in model.named_parameters() if is_lazy(value)), None)
     if lazy is not None:
         raise WorkError(
+            "lazy_parameter",
             f"count_work: the parameter {lazy} of {type(model).__name__} has no shape yet: "
-            "call the model once before"
+            "call the model once before",
         )
 
 

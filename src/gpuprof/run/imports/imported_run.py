@@ -313,7 +313,8 @@ def imported_run(path: str | os.PathLike[str]) -> Iterator[ImportedRun]:
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(error, duckdb.Error):
             raise RunError(
-                f"cannot write {target}: {reason_of(error)}; make room, or name another folder"
+                "cannot_write",
+                f"cannot write {target}: {reason_of(error)}; make room, or name another folder",
             ) from None
         raise
     connection.close()

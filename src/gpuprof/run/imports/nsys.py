@@ -113,7 +113,7 @@ def read_nsys(path: Path, run: ImportedRun) -> ImportFacts:
         finally:
             database.close()
     except sqlite3.Error as error:
-        raise RunError(f"{path} is damaged ({error}): export it again with nsys") from None
+        raise RunError("damaged", f"{path} is damaged ({error}): export it again with nsys") from None
 
 
 class _NsysReader:
@@ -121,8 +121,9 @@ class _NsysReader:
         known = {NVTX, RUNTIME, *_RECORD_TABLES}
         if not database.tables & known and "TARGET_INFO_SESSION_START_TIME" not in database.tables:
             raise RunError(
+                "not_a_trace",
                 f"{path} is an SQLite file of another tool; "
-                "hint: use the output of `nsys export --type sqlite`"
+                "hint: use the output of `nsys export --type sqlite`",
             )
         self._database = database
         self._run = run

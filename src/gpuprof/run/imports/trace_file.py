@@ -34,10 +34,13 @@ def _head(path: Path) -> bytes:
         with path.open("rb") as file:
             head = file.read(len(_SQLITE_MAGIC))
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}; name a trace that can be read") from None
+        raise RunError(
+            "cannot_read", f"cannot read {path}: {error.strerror}; name a trace that can be read"
+        ) from None
     if path.suffix in (".nsys-rep", ".qdrep"):
         raise RunError(
+            "needs_nsys_export",
             f"{path} is a report that only Nsight Systems reads: run `nsys export --type sqlite {path}` "
-            "and import what it writes"
+            "and import what it writes",
         )
     return head
