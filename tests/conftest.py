@@ -157,6 +157,17 @@ def run_python(tmp_path: Path) -> RunPython:
     return run_python
 
 
+@pytest.fixture
+def run_with_codes(run_python: RunPython) -> RunPython:
+    """`run_with_codes("-c", source)` runs Python where errors and facts are shown as codes with values."""
+    path = os.pathsep.join((str(TEXTS_AS_CODES), environment()["PYTHONPATH"]))
+
+    def run_with_codes(*words: object, **options: Any) -> subprocess.CompletedProcess[Any]:
+        return run_python(*words, **{"env": environment(PYTHONPATH=path), **options})
+
+    return run_with_codes
+
+
 @pytest.fixture(scope="session")
 def unclosed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was never closed, for all tests: change a copy."""

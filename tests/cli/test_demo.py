@@ -7,6 +7,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from refusals import refused_command
 
 import gpuprof
 from gpuprof.cli.main import execute
@@ -39,17 +40,13 @@ def test_a_run_and_its_page(
     assert printed.splitlines()[-1].endswith("demo-2.html")
 
 
-def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(["demo", "-o", str(tmp_path / "missing")]) == 2
-    assert "missing: the folder does not exist; hint: create it" in capsys.readouterr().err
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    refused_command(["demo", "-o", str(tmp_path / "missing")], "no_such_folder", tmp_path / "missing")
 
 
-def test_without_pytorch_there_is_a_hint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pytorch_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert execute(["demo", "-o", str(tmp_path)]) == 2
-    assert "hint: pip install torch" in capsys.readouterr().err
+    refused_command(["demo", "-o", str(tmp_path)], "not_installed")
     assert list(tmp_path.iterdir()) == []
 
 

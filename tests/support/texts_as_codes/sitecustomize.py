@@ -6,10 +6,14 @@ as well. Nothing of gpuprof is imported for it.
 """
 
 import ast
+import contextlib
+import hashlib
+import marshal
+import os
 import sys
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 PACKAGE = "gpuprof"
@@ -20,6 +24,8 @@ ERRORS = {
     *("UnavailableError", "WorkError", "BenchmarkError", "UsageError", "BadParameter"),
 }
 ERRORS_OF_RUNS = {"FailedRunError", "DoesNotFitError", "TimeLimitError"}
+CACHE = Path(__file__).parent / "__pycache__" / f"codes-{sys.hexversion:x}"
+_OWN_SOURCE = Path(__file__).read_bytes()
 
 
 class Finder(MetaPathFinder):
@@ -30,43 +36,75 @@ class Finder(MetaPathFinder):
             return None
         specs = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
         spec = next(filter(None, specs), None)
-        if name == TEXTS or (spec is not None and _has_words(Path(spec.origin or ""))):
+        if spec is not None and str(spec.origin).endswith(".py"):
             # On the loader itself, which also knows where the data of the package is.
             spec.loader.exec_module = execute
         return spec
 
 
-def _has_words(path: Path) -> bool:
-    return path.suffix == ".py" and any(
-        f"{each}(" in path.read_text("utf-8") for each in ERRORS | ERRORS_OF_RUNS
-    )
-
-
 def execute(module: ModuleType) -> None:
-    """Execute a module from its source: its cached code has the words."""
-    path = Path(module.__spec__.origin)
-    tree = WithoutWords().visit(ast.parse(path.read_bytes(), path))
-    exec(compile(ast.fix_missing_locations(tree), path, "exec"), module.__dict__)
+    """Execute a module without words."""
+    exec(_code_of(module.__spec__.origin), module.__dict__)
     if module.__name__ == TEXTS:
         module.Messages.text = lambda _messages, code, values: module.code_text(code, values)
+
+
+def _code_of(path: str) -> CodeType:
+    """Return the compiled module, which is kept in a cache of its own: Python's has the words."""
+    source = Path(path).read_bytes()
+    kept = CACHE / hashlib.sha256(b"\0".join((_OWN_SOURCE, path.encode(), source))).hexdigest()
+    with contextlib.suppress(OSError, EOFError, ValueError, TypeError):
+        return marshal.loads(kept.read_bytes())
+    tree = WithoutWords().visit(ast.parse(source, path))
+    code = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+    with contextlib.suppress(OSError):  # a folder that cannot be written
+        CACHE.mkdir(parents=True, exist_ok=True)
+        draft = kept.with_suffix(f".{os.getpid()}")
+        draft.write_bytes(marshal.dumps(code))
+        draft.replace(kept)
+    return code
 
 
 class WithoutWords(ast.NodeTransformer):
     """Leaves the code and the values of errors."""
 
+    def __init__(self) -> None:
+        self._variables: set[str] = set()
+
+    def visit_FunctionDef(self, function: ast.FunctionDef) -> ast.AST:
+        outer, self._variables = self._variables, set()
+        for each in ast.walk(function):
+            message = isinstance(each, ast.Call) and _message_of(each)
+            if message and isinstance(each.args[message[0]], ast.Name):
+                self._variables.add(each.args[message[0]].id)
+        self.generic_visit(function)
+        self._variables = outer
+        return function
+
+    def visit_Assign(self, assignment: ast.Assign) -> ast.AST:
+        (*_, target) = assignment.targets
+        if isinstance(target, ast.Name) and target.id in self._variables:
+            assignment.value = _values(assignment.value)
+        return assignment
+
     def visit_Call(self, call: ast.Call) -> ast.AST:
         self.generic_visit(call)
-        name = call.func.id if isinstance(call.func, ast.Name) else ""
-        if name in ERRORS and len(call.args) > 1:
-            call.args[1] = _values(call.args[1], call.args[0])
-        elif name in ERRORS_OF_RUNS and call.args:
-            call.args[0] = _values(call.args[0], ast.Constant(name))
-        else:
-            return call
-        for each in call.keywords:
-            if each.arg == "hint":
-                each.value = _values(each.value)
+        message = _message_of(call)
+        if message:
+            index, code = message
+            call.args[index] = _values(call.args[index], code)
+            for each in call.keywords:
+                if each.arg == "hint":
+                    each.value = _values(each.value)
         return call
+
+
+def _message_of(call: ast.Call) -> tuple[int, ast.expr] | None:
+    """Return the index of an error's message among its arguments, and its code."""
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    if name in ERRORS and len(call.args) > 1:
+        return 1, call.args[0]
+    return (0, ast.Constant(name)) if name in ERRORS_OF_RUNS and call.args else None
 
 
 def _values(text: ast.expr, *parts: ast.expr) -> ast.expr:
