@@ -13,7 +13,7 @@ from typing import Any
 class GpuprofError(Exception):
     """Base of all errors of gpuprof: `message` is what happened and where, `hint` what to do.
 
-    `code` is what happened in a few words that stay the same when a message is reworded, such as `cannot_read`.
+    `code` is what happened as a name that stays when the message is reworded, such as `cannot_read`.
     """
 
     def __init__(self, code: str, message: str = "", *, hint: str = "") -> None:

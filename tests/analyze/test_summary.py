@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from gpuprof.analyze.call_tree import CallTree, processes_of, with_unique_layers
 from gpuprof.analyze.summary import Summary, SummaryRow, summarize
@@ -258,9 +259,9 @@ def test_one_process_or_all_can_be_asked_for() -> None:
 
 
 def test_an_unknown_process_or_table_is_refused_with_the_choices() -> None:
-    with pytest.raises(RunError, match="process 99 is not in this run: it recorded 10, 11, 12"):
+    with refused(RunError, "unknown_process", "99", "10", "11", "12"):
         summarize(PROCESSES, "operator", process=99)
-    with pytest.raises(RunError, match="choose one of layer, operator, span, kernel"):
+    with refused(RunError, "unknown_grouping", "layer", "operator", "span", "kernel"):
         summarize(PROCESSES, "thread")
 
 

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from gpuprof.bench.config import Settings, SystemSpec
 from gpuprof.bench.serialization import decode, encode, from_plain, to_plain
@@ -30,19 +31,19 @@ def test_numpy_is_written_as_plain_numbers() -> None:
 @pytest.mark.parametrize("change", [{"input_shape": ["a"]}, {"seed": "4"}, {"model": None}])
 def test_a_value_of_another_type_is_one_line_with_its_place(change: dict[str, object]) -> None:
     (field,) = change
-    with pytest.raises(BenchmarkError, match=rf"^a.json cannot be read \(Expected .*{field}") as raised:
+    with refused(BenchmarkError, "damaged", "a.json", "Expected", field) as raised:
         from_plain({**to_plain(SPEC), **change}, SystemSpec, "a.json")
     assert "\n" not in str(raised.value)
 
 
 def test_what_is_no_json_is_refused() -> None:
     for text in (b"{", b"", b"\xff"):
-        with pytest.raises(BenchmarkError, match=r"cannot be read \("):
+        with refused(BenchmarkError, "damaged"):
             decode(text, Settings)
 
 
 def test_values_are_checked_by_the_class_itself() -> None:
-    with pytest.raises(BenchmarkError, match="iterations=0"):
+    with refused(BenchmarkError, "invalid_option"):
         from_plain({"iterations": 0}, Settings)
 
 

@@ -11,6 +11,7 @@ import duckdb
 import hypothesis
 import hypothesis.strategies as some
 import pytest
+from refusals import refused
 
 from gpuprof.analyze.devices import THROTTLE_REASONS, DeviceUse, device_use
 from gpuprof.cli.header import header
@@ -127,7 +128,7 @@ def test_devices_are_kept_apart_and_named() -> None:
 def test_a_damaged_table_is_one_line() -> None:
     run = FakeRun([])
     run.sql("DROP TABLE samples")
-    with pytest.raises(RunError, match="samples is damaged"):
+    with refused(RunError, "damaged"):
         device_use(run)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refusals import check_message, check_refusal
+from refusals import check_message, check_refusal, refused
 from run_codes import note_codes
 from run_edits import parquet_of
 from unclosed_run import SPANS_WRITTEN
@@ -457,7 +457,7 @@ def test_a_parent_folder_that_looks_like_a_partition(tmp_path: Path, recorded: A
 
 def test_a_folder_where_none_can_be_made() -> None:
     with (
-        pytest.raises(gpuprof.RecordingError, match="cannot make '/proc/r"),
+        refused(gpuprof.RecordingError, "cannot_write", "/proc/r"),
         gpuprof.profile(out="/proc/r.gpuprof"),
     ):
         raise AssertionError("it must not be entered")

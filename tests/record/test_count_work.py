@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 from work_rows import flops_of
 
 import gpuprof
@@ -190,9 +191,7 @@ def test_a_forward_that_depends_on_values_is_run_for_real() -> None:
 
     for sign, flops in ((1, 5), (-1, 10)):
         assert flops_of(gpuprof.count_work(model, sign * torch.ones(5)), "forward", "aten::mul") == flops
-    with pytest.raises(
-        gpuprof.WorkError, match=r"model failed after \d+ operator calls: .*; it needs values.*fake"
-    ):
+    with refused(gpuprof.WorkError, "not_counted"):
         gpuprof.count_work(model, torch.ones(5), fake=True)
 
 
@@ -237,45 +236,45 @@ def test_a_formula_that_fails_makes_the_operator_unknown(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("model", "inputs", "options", "message"),
     [
-        (3, (), {}, r"not int: pass the model"),
-        (nn.Linear, (), {}, r"not the class Linear: pass the model"),
+        (3, (), {}, "not_callable"),
+        (nn.Linear, (), {}, "not_callable"),
         (
             nn.Linear(3, 4),
             torch.ones(2, 5),
             {},
-            r"Linear failed after 1 operator call: RuntimeError: .*2x5 and 3x4",
+            "not_counted",
         ),
-        (nn.Linear(3, 4), (torch.ones(2, 3), 1), {}, r"Linear failed after 0 operator calls: TypeError: "),
+        (nn.Linear(3, 4), (torch.ones(2, 3), 1), {}, "not_counted"),
         (
             nn.LazyLinear(4),
             torch.ones(2, 5),
             {},
-            r"parameter weight of LazyLinear has no shape yet: call the model",
+            "lazy_parameter",
         ),
-        (nn.ReLU(), torch.ones(2), {"backward": True}, r"ReLU: backward=True needs an output"),
+        (nn.ReLU(), torch.ones(2), {"backward": True}, "not_counted"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Lazy modules")
 def test_mistakes_are_errors_of_one_line(model: Any, inputs: Any, options: Any, message: str) -> None:
-    with pytest.raises(gpuprof.WorkError, match=message) as caught:
+    with refused(gpuprof.WorkError, message) as caught:
         gpuprof.count_work(model, inputs, **options)
     assert "\n" not in str(caught.value)
 
 
 def test_work_of_the_forward_pass_is_kept_where_nothing_leads_back() -> None:
-    with pytest.raises(gpuprof.WorkError, match="ReLU: backward=True needs an output") as caught:
+    with refused(gpuprof.WorkError, "not_counted", "ReLU", "backward=True") as caught:
         gpuprof.count_work(nn.ReLU(), torch.ones(2), backward=True)
     assert caught.value.work is not None
     assert [row.operator for row in caught.value.work.operators] == ["aten::relu"]
 
 
 def test_inputs_that_cannot_be_made_are_not_the_model_s_fault() -> None:
-    with pytest.raises(gpuprof.WorkError, match=r"inputs\(\) for Linear failed: ZeroDivisionError"):
+    with refused(gpuprof.WorkError, "inputs_raised", "Linear", "ZeroDivisionError"):
         gpuprof.count_work(nn.Linear(2, 2), lambda: 1 / 0)
 
 
 def test_another_kind_than_there_is_names_those_that_are() -> None:
-    with pytest.raises(gpuprof.WorkError, match="ask by layer, operator, dtype, phase"):
+    with refused(gpuprof.WorkError, "unknown_grouping", "layer", "operator", "dtype", "phase"):
         gpuprof.count_work(nn.ReLU(), torch.ones(2)).by("shape")
 
 
@@ -287,9 +286,7 @@ def test_a_model_that_fails_is_left_as_it_was_and_what_was_counted_is_kept() -> 
 
     model = Fails()
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(
-        gpuprof.WorkError, match=r"Fails failed after \d+ operator calls: ValueError: first line;"
-    ) as caught:
+    with refused(gpuprof.WorkError, "not_counted", "Fails", "ValueError") as caught:
         gpuprof.count_work(model, torch.ones(2, 4))
     assert isinstance(caught.value.__cause__, ValueError)
     assert flops_of(caught.value.work, "forward", "aten::addmm") == 2 * 2 * 4 * 4

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 from run_codes import source_code
 
 import gpuprof
@@ -108,7 +109,7 @@ def test_a_recording_inside_a_recording_is_refused_and_the_outer_continues(
 
     def body() -> None:
         span_once("before")
-        with pytest.raises(gpuprof.RecordingError, match="active") as caught:
+        with refused(gpuprof.RecordingError, "recording_active") as caught:
             gpuprof.profile(out=inner, **QUIET).__enter__()
         assert len(str(caught.value).splitlines()) == 1
         span_once("after")
@@ -121,7 +122,7 @@ def test_a_profile_is_entered_once(tmp_path: Path) -> None:
     profile = gpuprof.profile(out=tmp_path / "r.gpuprof", **QUIET)
     with profile:
         pass
-    with pytest.raises(gpuprof.RecordingError, match="once"):
+    with refused(gpuprof.RecordingError, "entered_twice"):
         profile.__enter__()
     assert profile.run.meta["complete"] is True
 
@@ -131,7 +132,7 @@ def test_the_run_is_ready_after_the_block_only(tmp_path: Path) -> None:
     with pytest.raises(gpuprof.RunError) as before:
         _ = recording.run
     with recording:
-        with pytest.raises(gpuprof.RunError, match="after the `with` block"):
+        with refused(gpuprof.RunError, "still_recording"):
             _ = recording.run
         assert recording.path == tmp_path / "r.gpuprof"
     assert recording.run is recording.run
@@ -157,7 +158,7 @@ def test_what_this_machine_lacks_is_reported_at_once(
     monkeypatch.setitem(sys.modules, "pyinstrument.low_level", None)
     with pytest.raises(gpuprof.UnavailableError, match=next(iter(option))):
         gpuprof.profile(**option)
-    with pytest.raises(gpuprof.RecordingError, match="not str"):
+    with refused(gpuprof.RecordingError, "not_a_torch_module", "str"):
         gpuprof.profile("model.pt")
     assert list(temporary_files.iterdir()) == []
 
@@ -266,7 +267,7 @@ def test_a_child_that_leaves_the_block_does_not_close_the_run(tmp_path: Path, re
         code = 1
         try:
             span_once("not recorded any more")
-            with pytest.raises(gpuprof.RunError, match="fork"):
+            with refused(gpuprof.RunError, "forked_child"):
                 _ = recording.run
             code = 0
         finally:

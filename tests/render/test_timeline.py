@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from page_reader import PageTimeline, script, timeline_of
+from refusals import refused
 from run_edits import forget_parts, parquet_of
 
 import gpuprof
@@ -353,7 +354,7 @@ def spoil_a_page(part: Path) -> None:
 
 
 def test_a_folder_that_is_missing_is_one_line(record: Any, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="cannot write"):
+    with refused(RunError, "cannot_write"):
         record(nested_program).run.flamegraph(tmp_path / "missing" / "page.html")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from refusals import check_message, check_refusal
+from refusals import check_message, check_refusal, refused
 from run_edits import change_meta, parquet_of
 from unclosed_run import the_file
 
@@ -147,7 +147,7 @@ def test_a_changed_byte_is_detected_at_any_place(damaged: Path, place: int) -> N
 def test_a_part_of_another_run_is_noticed(damaged: Path, copy_of: Callable[[], Path]) -> None:
     other = parquet_of(gpuprof.open(copy_of()).path, "call_tree")
     shutil.copy(other, parquet_of(damaged, "call_tree"))
-    with pytest.raises(gpuprof.RunError, match="not as it was written"):
+    with refused(gpuprof.RunError, "damaged"):
         gpuprof.open(damaged).summary(by="span")
 
 
@@ -239,7 +239,7 @@ def test_a_missing_table(damaged: Path) -> None:
     check_message(caught.value, "call_tree", str(damaged))
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+def refusal_line(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     """Return the one line in which the command refuses."""
     from gpuprof.cli.main import execute
 
@@ -254,7 +254,7 @@ def test_a_run_without_its_spans_is_refused(damaged: Path, capsys: pytest.Captur
     shutil.rmtree(damaged / "spans")
     for verb in ("summary", "flamegraph", "export"):
         target = ["-o", damaged.parent / "r.pftrace"] if verb == "export" else []
-        line = refused(capsys, verb, damaged, *target)
+        line = refusal_line(capsys, verb, damaged, *target)
         assert f"{damaged} has no spans table: restore it from a copy" in line
 
 
@@ -265,7 +265,7 @@ def test_any_other_table_that_is_missing_is_empty(damaged: Path, capsys: pytest.
         assert gpuprof.open(damaged).sql(f"FROM {table}").fetchall() == []
         assert table not in gpuprof.open(damaged).tables
     assert gpuprof.open(damaged).summary("span").rows
-    assert "no work" in refused(capsys, "roofline", damaged)
+    assert "no work" in refusal_line(capsys, "roofline", damaged)
 
 
 def test_spans_with_other_columns_are_refused_in_one_line(
@@ -274,7 +274,7 @@ def test_spans_with_other_columns_are_refused_in_one_line(
     given = [{"root": "Net", "thread_id": 1, "stretches": [1]}]
     change_meta(damaged, work={"given": given}, parts={})
     duckdb.sql("SELECT 1 AS other FROM range(2000)").write_parquet(str(parquet_of(damaged, "spans")))
-    line = refused(capsys, "summary", damaged)
+    line = refusal_line(capsys, "summary", damaged)
     assert f"the tables of {damaged} cannot be read" in line
     assert "restore the run from a copy" in line
 
@@ -300,7 +300,7 @@ def test_spans_without_one_of_their_parts_are_refused(
     )
     for verb in ("summary", "flamegraph", "export"):
         target = ["-o", damaged.parent / "r.pftrace"] if verb == "export" else []
-        assert told in refused(capsys, verb, damaged, *target)
+        assert told in refusal_line(capsys, verb, damaged, *target)
     for _ in range(2):
         with pytest.raises(gpuprof.RunError) as caught:
             gpuprof.open(damaged).sql("FROM spans")
@@ -339,7 +339,7 @@ def test_pages_of_a_table_that_cannot_be_read_are_refused_with_its_name(
     write_work(damaged)
     file = parquet_of(damaged, table)
     file.write_bytes(GARBAGE["noise in the middle"](file.read_bytes()))
-    line = refused(capsys, verb, damaged)
+    line = refusal_line(capsys, verb, damaged)
     assert f"the table {table} of {damaged} is damaged (" in line
     assert "restore it from a copy" in line
     run = gpuprof.open(damaged)
@@ -382,7 +382,7 @@ def test_a_meta_file_with_odd_values_is_refused(
 ) -> None:
     change_meta(damaged, **odd)
     for verb in ("summary", "roofline"):
-        line = refused(capsys, verb, damaged)
+        line = refusal_line(capsys, verb, damaged)
         assert f"meta.json is damaged: {next(iter(odd))} is no " in line
 
 

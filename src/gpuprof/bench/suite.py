@@ -31,7 +31,7 @@ class SuiteError(BenchmarkError):
 
     def __init__(self, failures: Sequence[GpuprofError], results: list[BatchResult]) -> None:
         more = f" (and {len(failures) - 1} more failed)" if len(failures) > 1 else ""
-        super().__init__("failed", f"{failures[0]}{more}", results)
+        super().__init__(failures[0].code, f"{failures[0]}{more}", results)
         self.failures = tuple(failures)
 
 

@@ -8,6 +8,7 @@ import json
 
 import numpy as np
 import pytest
+from refusals import refused
 
 pytest.importorskip("torch", reason="models of PyTorch are compared")
 
@@ -145,9 +146,9 @@ def test_a_function_that_rounds_inside_is_within_once_its_type_is_named() -> Non
     assert compare_outputs(single, small, batches, **options).tolerance[0].verdict == "beyond"
     named = compare_outputs(single, small, batches, optimized_dtype="fp16", **options)
     assert named.tolerance[0].verdict == "within"
-    with pytest.raises(BenchmarkError, match="optimized_dtype='fp13': unknown type"):
+    with refused(BenchmarkError, "unknown_dtype"):
         compare_outputs(single, small, batches, optimized_dtype="fp13")
-    with pytest.raises(BenchmarkError, match="hand over the function of higher precision"):
+    with refused(BenchmarkError, "not_a_torch_module"):
         compare_outputs(single, small, batches, reference=True)
 
 
@@ -191,24 +192,24 @@ def test_one_batch_alone_and_models_of_keywords() -> None:
 @pytest.mark.parametrize(
     ("batches", "options", "message"),
     [
-        ([], {}, "no batch: the data set is empty"),
-        ([np.zeros((0, 3))], {}, "hold no samples: the data set is empty"),
-        (7, {}, "the loader is a int"),
-        ([np.eye(3)], {"labels": True}, "labels are missing in batch 1"),
-        ([np.eye(3)], {"labels": "y"}, "labels are missing in batch 1: one ndarray has no 'y'"),
-        ([PAIRS[0], np.eye(3)], {}, "labels are missing in batch 2"),
-        ([np.eye(3), PAIRS[0]], {}, "labels are missing in batch 1"),
-        ([np.eye(3)], {"labels": [0, 1]}, "holds 2 labels, fewer than the loader has samples"),
-        ([np.eye(3)], {"labels": [0, 1, 2, 0]}, "holds 4 labels, and the loader handed out 3 samples"),
-        ([(np.eye(3), np.array([0, 1, 3]))], {}, "label 3 is none of the 3 classes"),
-        ([(np.eye(3), np.array([0, 1]))], {"labels": True}, "2 labels for 3 samples"),
-        (PAIRS, {"classes": ["cat", "dog"]}, "names 2 classes, and output has 3"),
-        ([np.ones((4, 2, 2))], {"classes": True}, "no output is scores of two classes or more"),
-        ([np.eye(3)], {"output": "logits"}, "logits is not scores"),
+        ([], {}, "no_samples"),
+        ([np.zeros((0, 3))], {}, "no_samples"),
+        (7, {}, "invalid_loader"),
+        ([np.eye(3)], {"labels": True}, "no_labels"),
+        ([np.eye(3)], {"labels": "y"}, "no_labels"),
+        ([PAIRS[0], np.eye(3)], {}, "no_labels"),
+        ([np.eye(3), PAIRS[0]], {}, "no_labels"),
+        ([np.eye(3)], {"labels": [0, 1]}, "number_of_labels"),
+        ([np.eye(3)], {"labels": [0, 1, 2, 0]}, "number_of_labels"),
+        ([(np.eye(3), np.array([0, 1, 3]))], {}, "label_out_of_range"),
+        ([(np.eye(3), np.array([0, 1]))], {"labels": True}, "number_of_labels"),
+        (PAIRS, {"classes": ["cat", "dog"]}, "number_of_classes"),
+        ([np.ones((4, 2, 2))], {"classes": True}, "no_scores"),
+        ([np.eye(3)], {"output": "logits"}, "no_scores"),
     ],
 )
 def test_bad_input_is_an_error_of_one_line(batches, options, message) -> None:
-    with pytest.raises(BenchmarkError, match=message) as raised:
+    with refused(BenchmarkError, message) as raised:
         compare_outputs(lambda x: x, lambda x: x, batches, **options)
     assert "\n" not in str(raised.value)
 
@@ -218,17 +219,17 @@ def test_bad_input_is_an_error_of_one_line(batches, options, message) -> None:
     [
         (
             lambda x: x[:, :2],
-            r"baseline returns float64 of shape \(3, 3\), and optimized float64 of shape \(3, 2\)",
+            "outputs_differ",
         ),
-        (lambda x: {"logits": x}, "baseline returns output, and optimized logits"),
-        (lambda x: (x, x), r"optimized \[0\], \[1\]"),
-        (lambda x: 1 / 0, "optimized raised ZeroDivisionError: division by zero at .* in batch 1"),
-        (lambda x: "words", r"optimized returned output \(str\)"),
-        (int, "optimized: the class int is nothing to call"),
+        (lambda x: {"logits": x}, "outputs_differ"),
+        (lambda x: (x, x), "outputs_differ"),
+        (lambda x: 1 / 0, "model_raised"),
+        (lambda x: "words", "no_outputs"),
+        (int, "not_callable"),
     ],
 )
 def test_outputs_that_do_not_match(optimized, message) -> None:
-    with pytest.raises(BenchmarkError, match=message):
+    with refused(BenchmarkError, message):
         compare_outputs(lambda x: x, optimized, [np.eye(3)])
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from batches import batch_of
 from comparison_documents import typed
+from refusals import refused
 
 from gpuprof.bench.compare.document import ComparisonSummary
 from gpuprof.bench.compare.plan import AccuracyPlan, ComparisonPlan, Variant
@@ -121,12 +122,12 @@ def test_one_whose_report_was_not_written_is_not_complete(
         raise BenchmarkError("the disk is full")
 
     wanted = plan(variant("one"), launches=1)
-    with pytest.raises(BenchmarkError, match="report format"):
+    with refused(BenchmarkError, "unknown_format"):
         run_comparison(wanted, tmp_path, report=("docx",))
     assert not list(tmp_path.iterdir())
     with monkeypatch.context() as patch:
         patch.setattr("gpuprof.bench.report.write_report", fail)
-        with pytest.raises(BenchmarkError, match="the disk is full"):
+        with refused(BenchmarkError, "the disk is full"):
             run_comparison(wanted, tmp_path)
     kept = run_comparison(wanted, tmp_path)
     assert kept["method"]["launches_kept"] == 1
@@ -145,7 +146,7 @@ def test_a_file_that_changes_while_it_is_measured_ends_it_and_keeps_the_rest(tmp
         if seen.event.state is State.ENDED and seen.done == 2:
             model.write_text(text.replace("2", "3"), encoding="utf-8")
 
-    with pytest.raises(BenchmarkError, match=r"own: .*model\.py.* has changed while it was measured"):
+    with refused(BenchmarkError, "model_changed", "own", "model.py"):
         carry_out(wanted, tmp_path, watch=edit)
     watch = Watch()
     found = carry_out(wanted, tmp_path, watch=watch)
@@ -222,7 +223,7 @@ def test_a_process_run_on_another_device_is_none_of_the_same_system() -> None:
     session.result.batches.append(batch_of([1.0, 1.0], batch_size=1))
     described = session.result.batches[0].description
     session.take(2, Described(description=described))
-    with pytest.raises(BenchmarkError, match="had device another, and those before a device"):
+    with refused(BenchmarkError, "runs_differ", "device"):
         session.take(3, Described(description=dataclasses.replace(described, device="another")))
 
 
@@ -345,7 +346,7 @@ def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "why"),
-    [(b"{", "line 2: damaged"), (b"[]", "line 2: damaged"), (b'{"fingerprint": 1}', "line 2: damaged")],
+    [(b"{", "damaged"), (b"[]", "damaged"), (b'{"fingerprint": 1}', "damaged")],
 )
 def test_a_damaged_line_is_named(tmp_path: Path, line: bytes, why: str) -> None:
     with Journal(tmp_path).opened() as journal:
@@ -353,7 +354,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: bytes, why: str) -> None:
     path = tmp_path / "journal.jsonl"
     head, rest = path.read_bytes().split(b"\n", 1)
     path.write_bytes(head + b"\n" + line + b"\n" + rest)
-    with pytest.raises(BenchmarkError, match=why), Journal(tmp_path).opened():
+    with refused(BenchmarkError, why), Journal(tmp_path).opened():
         pass
     with Journal(tmp_path, fresh=True).opened() as journal:
         assert not journal.entries
@@ -363,7 +364,7 @@ def test_a_process_run_that_lacks_something_is_named(tmp_path: Path) -> None:
     wanted = plan(variant("one"), launches=1)
     with Journal(tmp_path).opened() as journal:
         journal.add(Entry(wanted.fingerprint(wanted.baseline), "one", {"launch": 1, "batches": [{}]}, 1.0))
-    with pytest.raises(BenchmarkError, match=r"process run 1 of one is damaged.*--fresh"):
+    with refused(BenchmarkError, "damaged", "1", "one", "--fresh"):
         carry_out(wanted, tmp_path)
 
 
@@ -385,20 +386,20 @@ def test_a_journal_of_another_machine_is_refused(tmp_path: Path) -> None:
     changed = json.loads(head)
     changed["machine"]["processor"] = "another"
     path.write_bytes(json.dumps(changed).encode() + b"\n" + rest)
-    refusal = pytest.raises(BenchmarkError, match=r"another machine or with other versions \(processor\)")
+    refusal = refused(BenchmarkError, "other_machine", "processor")
     with refusal, Journal(tmp_path).opened():
         pass
 
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
-    refusal = pytest.raises(BenchmarkError, match="being written by another")
+    refusal = refused(BenchmarkError, "journal_locked")
     with Journal(tmp_path).opened(), refusal, Journal(tmp_path).opened():
         pass
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(BenchmarkError, match="--output-dir"), Journal(tmp_path / "file").opened():
+    with refused(BenchmarkError, "cannot_write"), Journal(tmp_path / "file").opened():
         pass
 
 

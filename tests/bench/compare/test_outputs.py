@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from gpuprof.bench import Metric
 from gpuprof.bench.accuracy.metrics import as_metric, evaluate_metrics, load_metric
@@ -105,28 +106,28 @@ def test_folders_of_images_have_a_fixed_order_and_labels(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arrays", "line"),
     [
-        ({"inputs": np.zeros((0, 6))}, "holds no samples"),
-        ({"inputs": np.zeros((3, 6)), "labels": np.zeros(2)}, "2 labels for 3 samples: one for each"),
-        ({"inputs": np.zeros((3, 6)), "labels": np.array(["a"] * 3)}, "are no numbers: number the classes"),
-        ({"inputs": np.zeros((3, 6))}, "has no labels, which accuracy needs"),
+        ({"inputs": np.zeros((0, 6))}, "no_samples"),
+        ({"inputs": np.zeros((3, 6)), "labels": np.zeros(2)}, "number_of_labels"),
+        ({"inputs": np.zeros((3, 6)), "labels": np.array(["a"] * 3)}, "invalid_labels"),
+        ({"inputs": np.zeros((3, 6))}, "no_labels"),
     ],
 )
 def test_data_sets_that_cannot_be_used_are_one_line(
     tmp_path: Path, arrays: dict[str, Any], line: str
 ) -> None:
     np.savez(tmp_path / "data.npz", **arrays)
-    with pytest.raises(BenchmarkError, match=line):
+    with refused(BenchmarkError, line):
         open_dataset(str(tmp_path / "data.npz"), needs_labels=True)
 
 
 def test_missing_data_sets_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match="no samples: it needs folders of images"):
+    with refused(BenchmarkError, "no_samples"):
         open_dataset(str(tmp_path))
-    with pytest.raises(BenchmarkError, match=r"no folder of images and no \.npz file is there"):
+    with refused(BenchmarkError, "no_such_data"):
         open_dataset(str(tmp_path / "none"))
-    with pytest.raises(BenchmarkError, match="use at least one"):
+    with refused(BenchmarkError, "invalid_samples"):
         open_dataset("synthetic", samples=0)
-    with pytest.raises(BenchmarkError, match="has no labels"):
+    with refused(BenchmarkError, "no_labels"):
         open_dataset("synthetic", needs_labels=True)
 
 
@@ -140,7 +141,7 @@ def test_outputs_without_a_value_for_each_sample_are_reported(file: Path, tmp_pa
     assert "total" in found.skipped
     total = note("output_not_stored", variant=found.name, output="total")
     assert total in compare_stored_outputs(found, found).notes
-    with pytest.raises(BenchmarkError, match="no output has the 4 samples of the batch along its first axis"):
+    with refused(BenchmarkError, "no_sample_axis", "4"):
         run_on(spec_of("of_one"), dataset, tmp_path / "b")
 
 
@@ -152,7 +153,7 @@ def test_inputs_of_the_factory_are_the_same_for_each_variant(tmp_path: Path) -> 
     assert one.arrays()["output"].shape == (5, 3)
     assert len(np.unique(one.arrays()["output"][:, 0])) == 5
     np.savez(tmp_path / "data.npz", inputs=np.zeros((4, 2)))
-    with pytest.raises(BenchmarkError, match="takes 2 inputs, and a data set has one"):
+    with refused(BenchmarkError, "number_of_inputs", "2"):
         run_on(spec, open_dataset(str(tmp_path / "data.npz")), tmp_path / "c")
 
 
@@ -175,10 +176,10 @@ def test_stored_outputs_are_described_and_broken_ones_are_an_error(file: Path, t
     assert found.rows(0, 2)["output"].dtype == "bfloat16"
     assert found.description.details["torch"] == torch.__version__
     (tmp_path / "outputs" / "batch-00001.npz").write_bytes(b"PK")
-    with pytest.raises(BenchmarkError, match=r"batch-00001.npz: stored outputs cannot be read"):
+    with refused(BenchmarkError, "cannot_read", "batch-00001.npz"):
         found.arrays()
     (tmp_path / "outputs" / "answers.json").unlink()
-    with pytest.raises(BenchmarkError, match="no outputs that can be read"):
+    with refused(BenchmarkError, "cannot_read"):
         read_outputs("variant", tmp_path / "outputs")
 
 
@@ -203,9 +204,9 @@ def test_a_variant_that_fails_leaves_the_others_be(file: Path, tmp_path: Path) -
     seen: list[Any] = []
     options = {"batch_size": 4, "on_event": seen.append}
     crash = "the model's process crashed with signal SIGABRT during the first call with batch size 4"
-    with pytest.raises(BenchmarkError, match=f"^{crash}$"):
+    with refused(BenchmarkError, "failed", crash):
         record_outputs("crash", spec_of("dying"), dataset, tmp_path / "crash", **options)
-    with pytest.raises(BenchmarkError, match="ValueError: no weights are here"):
+    with refused(BenchmarkError, "failed", "ValueError"):
         record_outputs("odd", spec_of("raising"), dataset, tmp_path / "odd", **options)
     assert [each.calls for each in seen if each.state is State.PREDICTING] == []
     spec = with_recipe(plain, "int8-dynamic")
@@ -223,7 +224,7 @@ def test_a_variant_that_fails_leaves_the_others_be(file: Path, tmp_path: Path) -
 
 
 def test_a_batch_of_nothing_is_refused_before_a_process_starts(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match="a batch of 0 holds no samples: batch sizes begin at 1"):
+    with refused(BenchmarkError, "invalid_batch_size", "0"):
         record_outputs("none", spec_of("sums"), open_dataset(str(file)), tmp_path / "a", batch_size=0)
 
 
@@ -279,12 +280,12 @@ def test_outputs_of_other_names_are_compared_by_their_order(stored: Any) -> None
 
 
 def test_outputs_that_do_not_match_are_an_error(stored: Any, file: Path, tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match=r"baseline returns .*\(4, 3\), and optimized .*\(4, 4\)"):
+    with refused(BenchmarkError, "outputs_differ", "baseline", "4", "3", "optimized"):
         compare_stored_outputs(stored("sums"), stored("four_classes"))
     other = run_on(spec_of("sums"), open_dataset(str(file), samples=5), tmp_path / "other", name="short")
-    with pytest.raises(BenchmarkError, match=r"short .*5 samples.*: run both on the same data set"):
+    with refused(BenchmarkError, "data_differs", "short", "5"):
         compare_stored_outputs(stored("sums"), other)
-    with pytest.raises(BenchmarkError, match="names 2 classes, and output has 3"):
+    with refused(BenchmarkError, "number_of_classes", "2", "3"):
         compare_stored_outputs(stored("sums"), stored("sums"), classes=("a", "b"))
 
 
@@ -342,15 +343,15 @@ def test_metrics_that_fail_are_notes(stored: Any) -> None:
 
 
 def test_what_is_no_metric_is_refused() -> None:
-    with pytest.raises(BenchmarkError, match=r"NUMBER is int; hint: use a function of outputs and labels"):
+    with refused(BenchmarkError, "invalid_metric", "NUMBER", "int"):
         load_metric(f"{MODELS}:NUMBER")
-    with pytest.raises(BenchmarkError, match="has no 'nowhere'"):
+    with refused(BenchmarkError, "no_such_function", "nowhere"):
         load_metric(f"{MODELS}:nowhere")
 
     class Sideways(Metric):
         better = "sideways"  # type: ignore[assignment]
 
-    with pytest.raises(BenchmarkError, match="write 'higher' or 'lower'"):
+    with refused(BenchmarkError, "invalid_better"):
         as_metric(Sideways())
 
 
@@ -398,7 +399,7 @@ def test_without_a_baseline_there_is_nothing_to_compare_with(file: Path, tmp_pat
     assert others.values == {"baseline": "raising", "reason": own.values["reason"]}
     none = dataclasses.replace(plan_of(file, "sums"), accuracy=None)
     assert compare_accuracy(none, tmp_path).of == {"sums": note("accuracy_not_requested")}
-    with pytest.raises(BenchmarkError, match="has no 'nowhere'"):
+    with refused(BenchmarkError, "no_such_function", "nowhere"):
         open_plan_dataset(plan_of(file, "sums", metrics=(f"{MODELS}:nowhere",)))
 
 

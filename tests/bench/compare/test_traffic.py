@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from gpuprof.bench.compare.plan import Variant, parse_split
 from gpuprof.bench.compare.traffic import (
@@ -249,19 +250,19 @@ def test_splits_are_read(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("90,20", "sums to 110, not to 100"),
-        ("0.9,0.1", "sums to 1, not to 100"),
-        ("100,0", "more than 0 percent"),
-        ("110,-10", "more than 0 percent"),
-        ("50", "1 parts, a split has two"),
-        ("50,30,20", "3 parts, a split has two"),
-        ("most,some", "is not a traffic split"),
-        ("nan,nan", "more than 0 percent"),
-        ("", "is not a traffic split"),
+        ("90,20", "invalid_split"),
+        ("0.9,0.1", "invalid_split"),
+        ("100,0", "invalid_split"),
+        ("110,-10", "invalid_split"),
+        ("50", "invalid_split"),
+        ("50,30,20", "invalid_split"),
+        ("most,some", "invalid_split"),
+        ("nan,nan", "invalid_split"),
+        ("", "invalid_split"),
     ],
 )
 def test_wrong_splits_are_one_line(text: str, line: str) -> None:
-    with pytest.raises(BenchmarkError, match=line):
+    with refused(BenchmarkError, line):
         parse_split(text)
 
 
@@ -270,9 +271,9 @@ def test_wrong_splits_are_one_line(text: str, line: str) -> None:
     [{"launches": 0}, {"requests": 0}, {"duration_s": 0.0}, {"time_limit_s": math.nan}, {"batch_size": 0}],
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(BenchmarkError, match="traffic: "):
+    with pytest.raises(BenchmarkError):
         TrafficSettings((0.9, 0.1), **wrong)
-    with pytest.raises(BenchmarkError, match="add up to 1"):
+    with refused(BenchmarkError, "invalid_split"):
         TrafficSettings((0.9, 0.2))
 
 
@@ -336,27 +337,27 @@ def test_real_process_runs_serve_both_variants() -> None:
 @pytest.mark.parametrize(
     ("factories", "shapes", "line"),
     [
-        (("doubled", "raising"), ((16,), (16,)), "variant quantized: .*no weights"),
-        (("dying", "doubled"), ((16,), (16,)), "the first call"),
+        (("doubled", "raising"), ((16,), (16,)), "failed"),
+        (("dying", "doubled"), ((16,), (16,)), "failed"),
         (
             ("doubled", "doubled"),
             ((16,), (8,)),
-            "original takes 16 and quantized takes 8; hint: use one shape",
+            "failed",
         ),
-        (("not_a_number", "doubled"), ((16,), (16,)), "variant original: .*NaN"),
+        (("not_a_number", "doubled"), ((16,), (16,)), "failed"),
     ],
 )
 def test_variants_that_cannot_share_traffic_are_one_line(
     factories: tuple[str, str], shapes: Sequence[tuple[int, ...]], line: str
 ) -> None:
-    with pytest.raises(BenchmarkError, match=line) as raised:
+    with refused(BenchmarkError, line) as raised:
         measure_traffic(*variants(*factories, shapes=shapes), SMALL)
     assert "\n" not in str(raised.value)
 
 
 def test_two_variants_have_two_names() -> None:
     first, _ = variants("doubled", "doubled")
-    with pytest.raises(BenchmarkError, match="rename one of them"):
+    with refused(BenchmarkError, "same_name"):
         measure_traffic(first, first, SMALL)
 
 
@@ -382,7 +383,7 @@ def test_a_later_process_run_that_fails_is_reported(monkeypatch: pytest.MonkeyPa
     (failed,) = [each for each in found.notes if each.code == "failed_traffic_runs"]
     assert failed.values == {"failed": 1, "first": "it died"}
     played(monkeypatch, BenchmarkError("it died"))
-    with pytest.raises(BenchmarkError, match="it died"):
+    with refused(BenchmarkError, "failed"):
         measure_traffic(*variants("doubled", "doubled"), SMALL)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from batches import batch_of
+from refusals import refused
 
 from gpuprof.bench.facts import note
 from gpuprof.bench.gate.gate import judge_history
@@ -274,7 +275,7 @@ def test_what_the_newest_file_of_the_model_has_must_be_measured() -> None:
     assert {row.configuration: row.verdict for row in found.rows} == {MODEL: "same", OTHER: "not measured"}
     assert found.outcome == "inconclusive"
     assert found.notes[-1] == note("only_candidate", configurations=[str(new)])
-    with pytest.raises(BenchmarkError, match="has no configuration of the history"):
+    with refused(BenchmarkError, "no_configuration"):
         judge_history(History(tuple(files), (dated(3, {new: zeros}),), ()))
 
 
@@ -417,7 +418,7 @@ def test_wrong_options_are_one_line(
 
 
 def test_a_history_of_later_results_only_is_refused(folder: Path) -> None:
-    with pytest.raises(BenchmarkError, match="holds no results from before"):
+    with refused(BenchmarkError, "no_older_results"):
         read_history([str(folder)], [folder / "00.json"])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from gpuprof.bench.models.data import InputSpec, make_source, open_dataset, shape_text
 from gpuprof.bench.models.pipeline import Pipeline
@@ -30,25 +31,23 @@ def test_arrays_of_a_file_come_around_again(tmp_path: Path) -> None:
     source = make_source(str(tmp_path / "data.npz"))
     np.testing.assert_array_equal(source.batch(2, InputSpec((2,))), [[0, 1], [2, 3]])
     np.testing.assert_array_equal(source.batch(2, InputSpec((2,))), [[4, 5], [0, 1]])
-    with pytest.raises(
-        BenchmarkError, match="has the shape 2 and the model takes 5; hint: specify it with --input-shape"
-    ):
+    with refused(BenchmarkError, "input_shape_of_data", "2", "5"):
         source.batch(1, InputSpec((5,)))
 
 
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({}, "holds no array"),
-        ({"inputs": np.zeros((0, 3))}, "no samples"),
-        ({"inputs": np.array([{}])}, "without unpickling"),
+        ({}, "no_array"),
+        ({"inputs": np.zeros((0, 3))}, "no_samples"),
+        ({"inputs": np.array([{}])}, "cannot_read"),
     ],
 )
 def test_files_without_samples(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     np.savez(tmp_path / "data.npz", **arrays)
-    with pytest.raises(BenchmarkError, match=message):
+    with refused(BenchmarkError, message):
         make_source(str(tmp_path / "data.npz")).batch(1, InputSpec((3,)))
-    with pytest.raises(BenchmarkError, match="no such file"):
+    with refused(BenchmarkError, "no_such_file"):
         make_source(str(tmp_path / "missing.npz")).batch(1, InputSpec((3,)))
 
 
@@ -56,7 +55,7 @@ def test_what_the_caller_hands_over() -> None:
     source = make_source(np.full(2, number) for number in range(3))
     np.testing.assert_array_equal(source.batch(2, InputSpec((2,))), [[0, 0], [1, 1]])
     np.testing.assert_array_equal(source.batch(2, InputSpec((2,))), [[2, 2], [0, 0]])
-    with pytest.raises(BenchmarkError, match="hands out no samples"):
+    with refused(BenchmarkError, "no_samples"):
         make_source(iter(())).batch(1, InputSpec((2,)))
 
 
@@ -88,9 +87,9 @@ def test_images_in_class_folders(images: Path, shape: tuple[int, ...], axis: int
 @pytest.mark.needs("PIL")
 def test_images_that_are_none(images: Path) -> None:
     (images / "cat" / "one.png").write_bytes(b"no image")
-    with pytest.raises(BenchmarkError, match=r"one\.png: not a readable image"):
+    with refused(BenchmarkError, "cannot_read", "one.png"):
         make_source(str(images)).batch(2, InputSpec((3, 8, 8)))
-    with pytest.raises(BenchmarkError, match="images cannot be inputs of shape 5"):
+    with refused(BenchmarkError, "input_shape_of_images", 5):
         make_source(str(images)).batch(1, InputSpec((5,)))
 
 
@@ -111,7 +110,7 @@ def test_stages_are_timed_on_their_own() -> None:
     assert (times.preprocess_s, times.inference_s) == ([3.0] * 2, [11.0] * 2)
     assert (times.postprocess_s, times.total_s) == ([4.0] * 2, [18.0] * 2)
     assert pipeline(1) == 4
-    with pytest.raises(BenchmarkError, match="no samples after the warm-up"):
+    with refused(BenchmarkError, "no_samples"):
         pipeline.measure([0], warmup=1)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 from comparison_documents import HOSTILE, accuracy_of, document, everything_failed, failed, typed, variant
 from comparisons import comparison_of, runs
+from refusals import refused
 
 from gpuprof.bench.compare.document import ComparisonDocument, document_from, plain_document
 from gpuprof.bench.compare.figures import document_of
@@ -650,9 +651,7 @@ def test_without_jinja2_or_plotly_the_other_formats_are_written(
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, missing, None)
             package = missing.split(".", maxsplit=1)[0]
-            with pytest.raises(
-                UnavailableError, match=rf"needs {package}: pip install 'gpuprof-native\[report\]'"
-            ):
+            with refused(UnavailableError, "cannot_write", package):
                 write_report(typed(("original",)), ["html", "pdf", "md"], tmp_path / package, "report")
         assert [path.name for path in (tmp_path / package).iterdir()] == ["report.md"]
 
@@ -673,16 +672,14 @@ def test_formats_that_need_no_package_import_none(run_python: Any, tmp_path: Pat
 
 def test_a_format_that_cannot_be_written_does_not_take_the_others(tmp_path: Path) -> None:
     (tmp_path / "report.csv").mkdir()
-    with pytest.raises(BenchmarkError, match=r"cannot write .*report\.csv"):
+    with refused(BenchmarkError, "cannot_write", "report.csv"):
         write_report(typed(("original",)), ["csv", "md", "json"], tmp_path, "report")
     assert (tmp_path / "report.md").is_file()
     assert (tmp_path / "report.json").is_file()
 
 
 def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(
-        BenchmarkError, match="'docx' is not a report format; hint: use html, md, csv, json, pdf"
-    ):
+    with refused(BenchmarkError, "unknown_format", "docx", "html", "md", "csv", "json", "pdf"):
         write_report(typed(), ["md", "docx"], tmp_path / "new", "report")
     assert not (tmp_path / "new").exists()
 
@@ -691,7 +688,7 @@ def test_no_browser_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monkey
     pytest.importorskip("plotly")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("GPUPROF_CHROMIUM", raising=False)
-    with pytest.raises(UnavailableError, match="Chromium, which is not installed"):
+    with refused(UnavailableError, "cannot_write"):
         write_report(typed(("original",)), ["pdf", "html"], tmp_path, "report")
     assert (tmp_path / "report.html").is_file()
 
@@ -713,7 +710,7 @@ def test_a_browser_that_never_ends_is_ended_with_what_it_started(
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     does = f"exec 3> {pipe}; echo begun >&3; sleep 600 & wait"
     monkeypatch.setenv("GPUPROF_CHROMIUM", browser_that(tmp_path, does))
-    with pytest.raises(BenchmarkError, match=r"did not print the page in 3 s"):
+    with refused(BenchmarkError, "print_timeout", "3"):
         print_pdf("<p>", tmp_path / "out.pdf", limit_s=3.0)
     assert not (tmp_path / "out.pdf").exists()
     # A pipe is at its end when its last writer has closed it.
@@ -727,10 +724,10 @@ def test_a_browser_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Monk
     from gpuprof.bench.report.pdf import print_pdf
 
     monkeypatch.setenv("GPUPROF_CHROMIUM", browser_that(tmp_path, "echo no usable sandbox >&2; exit 1"))
-    with pytest.raises(BenchmarkError, match="printed nothing; its last output: no usable sandbox"):
+    with refused(BenchmarkError, "nothing_printed", "sandbox"):
         print_pdf("<p>", tmp_path / "out.pdf")
     monkeypatch.setenv("GPUPROF_CHROMIUM", str(tmp_path / "nowhere"))
-    with pytest.raises(UnavailableError, match=r"GPUPROF_CHROMIUM=.*nowhere"):
+    with refused(UnavailableError, "not_a_program", "nowhere"):
         print_pdf("<p>", tmp_path / "out.pdf")
 
 
@@ -760,26 +757,26 @@ def _broken(change: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("no variants", "'variants' is missing"),
-        ("variants are a text", "has another type"),
+        ("no variants", "damaged"),
+        ("variants are a text", "damaged"),
         ("a variant is a list", "damaged"),
-        ("a time is a text", "Expected `float | null`, got `str` - at `$.variants[0].batches[0].mean_s`"),
+        ("a time is a text", "damaged"),
         (
             "an interval is a number",
-            "got `float` - at `$.variants[0].batches[0].median_s`",
+            "damaged",
         ),
-        ("a size below 1", "the batch size 0 is below 1"),
-        ("a status of no kind", "Invalid enum value 'fine'"),
-        ("two of one name", "two variants have the same name"),
-        ("a headline is a number", "3 is not a text"),
-        ("true is no number", "got `bool`"),
-        ("a number without end", "out of range"),
+        ("a size below 1", "damaged"),
+        ("a status of no kind", "damaged"),
+        ("two of one name", "damaged"),
+        ("a headline is a number", "damaged"),
+        ("true is no number", "damaged"),
+        ("a number without end", "damaged"),
     ],
 )
 def test_a_damaged_document_is_one_line(tmp_path: Path, change: str, words: str) -> None:
     path = tmp_path / "result.json"
     path.write_text(json.dumps(_broken(change)))
-    with pytest.raises(BenchmarkError, match=re.escape(words)) as caught:
+    with refused(BenchmarkError, words) as caught:
         read_document(path)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
@@ -788,32 +785,32 @@ def test_a_damaged_document_is_one_line(tmp_path: Path, change: str, words: str)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is not a comparison"),
-        ("[1, 2]", "is not a comparison"),
-        ('{"kind": "comparison"', "is not a comparison"),
-        ('{"kind": "benchmark", "format": 1}', "specify the .json of gpuprof compare"),
-        ('{"kind": "comparison", "format": 9}', "has format 9, and this version reads 1 and 2"),
-        ('{"kind": "comparison", "format": 1, "x": NaN}', "NaN is not a figure"),
-        ("[" * 200_000, "nested too deep"),
+        ("", "not_a_comparison"),
+        ("[1, 2]", "not_a_comparison"),
+        ('{"kind": "comparison"', "not_a_comparison"),
+        ('{"kind": "benchmark", "format": 1}', "not_a_comparison"),
+        ('{"kind": "comparison", "format": 9}', "unknown_format"),
+        ('{"kind": "comparison", "format": 1, "x": NaN}', "not_a_comparison"),
+        ("[" * 200_000, "not_a_comparison"),
     ],
 )
 def test_another_file_is_no_document(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(text)
-    with pytest.raises(BenchmarkError, match=re.escape(words)):
+    with refused(BenchmarkError, words):
         read_document(path)
 
 
 def test_a_file_that_cannot_be_read_is_no_document(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match="cannot be read"):
+    with refused(BenchmarkError, "cannot_read"):
         read_document(tmp_path / "nowhere.json")
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BenchmarkError, match="is not a comparison"):
+    with refused(BenchmarkError, "not_a_comparison"):
         read_document(tmp_path / "bytes.json")
 
 
 def test_a_figure_that_is_no_number_is_not_written(tmp_path: Path) -> None:
     broken = dataclasses.replace(typed(("original",)), environment={"load": math.nan})
-    with pytest.raises(GpuprofError, match="cannot be written"):
+    with refused(GpuprofError, "cannot_write"):
         write_report(broken, ["json", "md"], tmp_path, "report")
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]

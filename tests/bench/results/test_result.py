@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 from simulated import MS, FakeClock, SimulatedSystem
 
 import gpuprof
@@ -151,7 +152,7 @@ def test_a_result_goes_through_json_and_back() -> None:
     assert again.to_dict() == result.to_dict()
     assert again.samples.tolist() == result.samples.tolist()
     assert str(again) == str(result)
-    with pytest.raises(BenchmarkError, match="format"):
+    with refused(BenchmarkError, "unknown_format"):
         Result.from_dict({"format": 99})
 
 
@@ -203,7 +204,7 @@ def test_a_failure_raises_with_what_was_measured() -> None:
         if len(calls) > 30:
             raise RuntimeError("full")
 
-    with pytest.raises(gpuprof.BenchmarkError, match="RuntimeError: full") as raised:
+    with refused(gpuprof.BenchmarkError, "failed", "RuntimeError", "full") as raised:
         gpuprof.benchmark(target, iterations=100, warmup=10)
     assert "\n" not in str(raised.value)
     assert len(raised.value.result.samples) == 20
@@ -259,7 +260,7 @@ def test_outside_a_repository_there_is_no_revision(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("wrong", [5, "model", None, dict])
 def test_what_cannot_be_called_is_refused(wrong: Any) -> None:
-    with pytest.raises(gpuprof.BenchmarkError, match="nothing to call"):
+    with refused(gpuprof.BenchmarkError, "not_callable"):
         gpuprof.benchmark(wrong)
 
 
@@ -275,7 +276,7 @@ def test_a_torch_model() -> None:
     )
     assert described["details"]["mode"] == "evaluation"
     assert result.environment["threads"] == torch.get_num_threads()
-    with pytest.raises(gpuprof.BenchmarkError, match="NaN"):
+    with refused(gpuprof.BenchmarkError, "failed", "NaN"):
         gpuprof.benchmark(model, torch.full((3, 4), math.nan), iterations=20, warmup=2, check_outputs=True)
     half = gpuprof.benchmark(
         lambda tensor: tensor.add_(1), torch.ones(3, dtype=torch.bfloat16), iterations=5, warmup=1

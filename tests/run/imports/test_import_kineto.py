@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from import_oracle import differences, kineto_figures, run_figures
+from refusals import refused
 
 import gpuprof
 from gpuprof.cli.exchange import default_run
@@ -377,20 +378,20 @@ def test_truncated_gzip_keeps_what_was_whole(imported: Import) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "is empty"),
-        ('{"traceEvents": [', "is cut off before its first event"),
-        ('{"traceEvents": [{"ph": "X", "name"', "is cut off before its first event"),
-        (gzip.compress(b'{"traceEvents": [' + b" " * 99, mtime=0)[:-9], "is cut off before its first event"),
-        ("hello", "it does not begin as JSON does"),
-        ('{"nodes": [1, {"traceEvents": []}]}', "it has no traceEvents"),
-        ('{"traceEvents": 3}', "it has no traceEvents"),
-        ('{"traceEvents": [1, 2]}', "holds what is no event"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", "it does not begin|no trace"),
-        (b"\x1f\x8b\x08\x00garbage", "is empty|does not begin"),
+        ("", "empty_trace"),
+        ('{"traceEvents": [', "damaged"),
+        ('{"traceEvents": [{"ph": "X", "name"', "damaged"),
+        (gzip.compress(b'{"traceEvents": [' + b" " * 99, mtime=0)[:-9], "damaged"),
+        ("hello", "not_a_trace"),
+        ('{"nodes": [1, {"traceEvents": []}]}', "not_a_trace"),
+        ('{"traceEvents": 3}', "not_a_trace"),
+        ('{"traceEvents": [1, 2]}', "not_a_trace"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "not_a_trace"),
+        (b"\x1f\x8b\x08\x00garbage", "empty_trace"),
     ],
 )
 def test_what_is_no_trace_is_refused(imported: Import, tmp_path: Path, content: Any, reason: str) -> None:
-    with pytest.raises(RunError, match=reason) as caught:
+    with refused(RunError, reason) as caught:
         imported(content)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.glob("*.gpuprof"))
@@ -441,7 +442,7 @@ def test_depth_of_twenty_thousand_and_many_siblings(imported: Import) -> None:
 def test_a_run_that_exists_is_not_touched(imported: Import, tmp_path: Path) -> None:
     (tmp_path / "1.gpuprof").mkdir()
     (tmp_path / "1.gpuprof" / "mine").write_text("kept")
-    with pytest.raises(RecordingError, match="exists; hint: specify another folder"):
+    with refused(RecordingError, "exists"):
         imported([x("a", 1, 2)])
     assert (tmp_path / "1.gpuprof" / "mine").read_text() == "kept"
 

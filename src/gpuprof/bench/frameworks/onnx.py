@@ -170,7 +170,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
         except Exception as error:
             raise BenchmarkError(
                 "cannot_export",
-                f"{self.source.text} cannot be exported to ONNX ({reason_of(error)}): hand over an .onnx file",
+                f"{self.source.text} cannot be exported to ONNX ({reason_of(error)}): "
+                "hand over an .onnx file",
             ) from error
 
     # --- the protocol ---
@@ -300,7 +301,8 @@ def _quantize_file(
     except Exception as error:
         raise BenchmarkError(
             "cannot_quantize",
-            f"--recipe onnx-int8: {model} cannot be quantized ({reason_of(error)}); hint: use the recipe onnx",
+            f"--recipe onnx-int8: {model} cannot be quantized ({reason_of(error)}); "
+            "hint: use the recipe onnx",
         ) from error
     finally:
         for file in (whole, prepared):

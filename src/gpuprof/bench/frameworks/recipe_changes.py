@@ -55,7 +55,7 @@ def change_module(module: Any, choice: RecipeChoice, model: str, batches: MakeBa
                 changed.module, details = _CHANGES[change](changed.module, choice, batches)
                 changed.details |= details
     except GpuprofError as error:
-        raise type(error)(f"--recipe {choice.recipe.name}: {model}: {error}") from error
+        raise type(error)(error.code, f"--recipe {choice.recipe.name}: {model}: {error}") from error
     except Exception as error:
         raise BenchmarkError(
             "recipe_failed",
@@ -162,7 +162,8 @@ def torch_quantization() -> Any:
     if _engine() == "none":
         raise UnavailableError(
             "no_quantized_kernels",
-            "this build of PyTorch has no kernels for quantized layers on this processor; hint: use onnx-int8",
+            "this build of PyTorch has no kernels for quantized layers on this processor; "
+            "hint: use onnx-int8",
         )
     return found
 

@@ -99,7 +99,8 @@ class TorchSystem(FrameworkSystem):
         if isinstance(found, dict):
             raise BenchmarkError(
                 "weights_without_model",
-                f"{self.source.text} holds weights and no model; hint: specify a factory, as in file.py:build",
+                f"{self.source.text} holds weights and no model; "
+                "hint: specify a factory, as in file.py:build",
             )
         return found
 

@@ -239,7 +239,8 @@ def open_dataset(
 def _nothing_there(text: str, option: str) -> BenchmarkError:
     return BenchmarkError(
         "no_such_data",
-        f"{option} {text}: no folder of images and no .npz file is there; take synthetic, or correct the path",
+        f"{option} {text}: no folder of images and no .npz file is there; "
+        "take synthetic, or correct the path",
     )
 
 

@@ -76,7 +76,8 @@ def write_report(document: ComparisonDocument, formats: Sequence[str], folder: P
     if failures:
         lines = "; ".join(dict.fromkeys(map(str, failures)))
         is_missing = all(isinstance(each, UnavailableError) for each in failures)
-        raise UnavailableError("cannot_write", lines) if is_missing else BenchmarkError("cannot_write", lines)
+        kind = UnavailableError if is_missing else BenchmarkError
+        raise kind(failures[0].code, lines)
     return paths
 
 
