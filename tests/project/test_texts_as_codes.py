@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A message can be reworded without breaking anything: tests of behavior pass where texts are codes.
 
-This runs a part of each room; `pytest --texts-as-codes` runs all of them.
+The words of errors are in tests/golden/texts/errors.txt; other tests compare codes and values. This runs a part
+of each room; `pytest --texts-as-codes` runs all of them.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import gpuprof
+from gpuprof.errors import GpuprofError
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
@@ -32,3 +37,19 @@ def test_behavior_does_not_depend_on_the_words_of_texts() -> None:
     environment = {name: value for name, value in os.environ.items() if name not in outer}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-1_000:]
+
+
+def test_no_test_compares_the_words_of_an_error() -> None:
+    errors = {"FailedRunError", "DoesNotFitError", "TimeLimitError", "SuiteError"} | {
+        each.__name__
+        for each in vars(gpuprof.errors).values()
+        if isinstance(each, type) and issubclass(each, GpuprofError)
+    }
+    found = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.raises" and node.args:
+                is_error = ast.unparse(node.args[0]).rpartition(".")[2] in errors
+                if is_error and any(each.arg == "match" for each in node.keywords):
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}: use refused(...) of tests/support")
+    assert not found
