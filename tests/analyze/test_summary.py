@@ -107,7 +107,7 @@ def test_a_layer_owns_its_backward_pass() -> None:
     assert [(rows[name].calls, rows[name].mean_ns) for name in ("fc", "Net")] == [(4, 90.0), (2, 200.0)]
     assert rows["fc"].threads == 2
     assert summary.covered_ns == 880
-    assert summary.rest_ns == {"outside everything recorded": 100, "backward": 20}
+    assert summary.rest_ns == {"untracked": 100, "backward": 20}
     head, fc, *_ = str(summary).splitlines()
     columns = ["layer", "calls", "total", "backward", "self", "self %", "forward mean", "threads"]
     assert head.split() == " ".join(columns).split()

@@ -128,7 +128,7 @@ def test_files_that_cannot_be_written_lose_no_results(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(results, "write_whole", full)
-    with refused(gpuprof.bench.SuiteError, "failed") as found:
+    with refused(gpuprof.bench.SuiteError, "cannot_write") as found:
         gpuprof.bench.run_inference_benchmark("python", DOUBLED, csv_output_dir=tmp_path, **HERE)
     assert [each.batch_size for each in found.value.result] == [1]
     assert files_of(tmp_path) == []
@@ -190,7 +190,7 @@ def test_the_time_of_a_device_is_taken_after_the_samples(monkeypatch: pytest.Mon
 def test_pickled_files_need_trust_in_python_too(tmp_path: Path) -> None:
     (tmp_path / "model.pt2").write_bytes(pickle.dumps({"weight": 1}))
     options: dict[str, Any] = {**HERE, "model_name": tmp_path / "model.pt2"}
-    with refused(gpuprof.bench.SuiteError, "failed"):
+    with refused(gpuprof.bench.SuiteError, "pickled_model"):
         gpuprof.bench.run_inference_benchmark("torch-export", **options)
     pytest.importorskip("torch")
     with refused(gpuprof.bench.SuiteError, "failed"):

@@ -221,7 +221,7 @@ def test_runs_after_against_are_older_ones(line: str) -> None:
     ("arguments", "word"),
     [
         (["frobnicate"], "frobnicate"),
-        (["summary"], "Missing argument 'R...'"),
+        (["summary"], "Missing argument 'RUN...'"),
         (["summary", "r", "--by", "moon"], "moon"),
         (["summary", "r", "--top", "0"], "--top"),
         (["summary", "r", "--process", "me"], "'me'"),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A message can be reworded without breaking anything: tests of behavior pass where texts are codes.
 
-The words of errors are in tests/golden/texts/errors.txt; other tests compare codes and values. This runs a part
-of each room; `pytest --texts-as-codes` runs all of them.
+The words of errors are in tests/golden/texts/errors.txt; other tests compare codes and values. This runs a
+part of each room; `pytest --texts-as-codes` runs all of them.
 """
 
 from __future__ import annotations

@@ -64,19 +64,8 @@ class Folded:
 _LAYER, _PYTHON, _WAITING = (KINDS.index(kind) for kind in ("layer", "python", "waiting"))
 
 WAITING = "waiting"
-# The name of a node's self time that is in no row of the table.
-_REST = {
-    "process": "outside everything recorded",
-    "span": "spans",
-    "nvtx": "spans",
-    "layer": "layers",
-    "operator": "operators",
-    "backward": "backward",
-    "compile": "compilation",
-    "gc": "garbage collection",
-    "python": "Python functions",
-    "waiting": WAITING,
-}
+# Where a node's self time passed that is in no row of the table, if that is not its kind.
+_REST = {"process": "untracked", "nvtx": "span"}
 
 
 def rest_of(part: Part, holder: Ints) -> dict[str, int]:

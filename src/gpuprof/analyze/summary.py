@@ -50,6 +50,17 @@ _ONE = "summary(process=...) or --process takes the id of one"
 _CHOICE = "summary(process=...) or --process takes an id or all"
 
 
+_REST = {
+    "untracked": "outside everything recorded",
+    "span": "spans",
+    "layer": "layers",
+    "operator": "operators",
+    "compile": "compilation",
+    "gc": "garbage collection",
+    "python": "Python functions",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
     """One name of the table.
@@ -279,8 +290,8 @@ class Summary:
         )
         if self.rest_ns and self.total_ns:
             parts = [
-                f"{name} {format_duration(ns)} ({format_share(ns / self.total_ns)})"
-                for name, ns in self.rest_ns.items()
+                f"{_REST.get(where, where)} {format_duration(ns)} ({format_share(ns / self.total_ns)})"
+                for where, ns in self.rest_ns.items()
             ]
             line += "\n" + textwrap.fill("the rest: " + ", ".join(parts), TABLE_WIDTH, subsequent_indent="  ")
         if self.waiting_ns:

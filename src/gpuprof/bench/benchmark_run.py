@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
-from gpuprof.bench.failures import DoesNotFitError
+from gpuprof.bench.failures import DoesNotFitError, failure_of
 from gpuprof.bench.measure.scaling import ProbeOutcome, largest_batch
 from gpuprof.bench.results.files import Stamp, document_of, row_of, to_csv, to_json
 from gpuprof.bench.results.session import BenchFinding, SessionResult
@@ -91,7 +91,7 @@ class Benchmark:
             and isinstance(session.failure, DoesNotFitError)
             and session.batches
         ):
-            self.finding.memory_ended, session.failure = str(session.failure), None
+            self.finding.memory_ended, session.failure = failure_of(session.failure), None
         if self.request.target is not None:
             target = self.request.target
             self.finding.verdicts = {each.batch_size: target.verdict(each.result) for each in session.batches}

@@ -28,7 +28,7 @@ class _FormatOption(click.Option):
 
 
 @click.command("export", short_help="Write a run for Perfetto, speedscope and other tools.")
-@click.argument("run", metavar="R")
+@click.argument("run", metavar="RUN")
 @click.option(
     "-o",
     "--output",
@@ -37,7 +37,7 @@ class _FormatOption(click.Option):
     cls=_FormatOption,
 )
 def export(run: str, output: str) -> None:
-    """Write the run R for Perfetto, chrome://tracing, TensorBoard, speedscope, scripts or data frames."""
+    """Write RUN for Perfetto, chrome://tracing, TensorBoard, speedscope, scripts or data frames."""
     from gpuprof import api
     from gpuprof.render.export import format_of
 
@@ -56,7 +56,7 @@ _EXTENSIONS = (".gz", ".json", ".sqlite", ".db", ".trace", ".pt")
     "-o",
     "--output",
     "out",
-    metavar="R",
+    metavar="RUN",
     help="Write the run to this new folder. Default: the name of the trace with .gpuprof.",
 )
 def import_trace(trace: str, out: str | None) -> None:
@@ -97,7 +97,7 @@ EXIT_UNAVAILABLE = 2
 )
 @click.option(
     "--out",
-    metavar="R",
+    metavar="RUN",
     help="Write the run to this new folder. Default: NAME.gpuprof, numbered if it exists.",
 )
 @click.option(

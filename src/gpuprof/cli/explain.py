@@ -10,15 +10,15 @@ import click
 
 
 @click.command("explain", short_help="Print causes of lost time in a run, with fixes and gains.")
-@click.argument("run", metavar="R")
+@click.argument("run", metavar="RUN")
 @click.option(
     "--against",
     metavar="OLD",
-    help="Compare R with the gains that the findings of this older run predict, and write the score to R.",
+    help="Compare RUN with the gains that the findings of this older run predict; write the score to RUN.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 def explain(run: str, against: str | None, as_json: bool) -> None:
-    """Print what holds up the program of the run R, where, what to change, and the predicted gain.
+    """Print what holds up the program of RUN, where, what to change, and the predicted gain.
 
     The gain is an interval of wall time. Findings are ordered by its low end; gains do not add up.
     """

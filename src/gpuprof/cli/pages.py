@@ -27,7 +27,7 @@ _LONGEST_NAME = 255  # bytes, on all usual file systems
     cls=SidesCommand,
     short_help="Write flame graph and timeline of a run as one page.",
 )
-@click.argument("runs", metavar="R...", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option(
     "-o",
     "--output",
@@ -48,9 +48,9 @@ _LONGEST_NAME = 255  # bytes, on all usual file systems
 def flamegraph(
     runs: tuple[str, ...], output: str | None, against: tuple[str, ...], weight: WeightName | None
 ) -> None:
-    """Write the flame graph and timeline of the run R as one HTML file and print its path.
+    """Write the flame graph and timeline of RUN as one HTML file and print its path.
 
-    With --against, R is one new run or several, and the page shows which changes are significant.
+    With --against, RUN is one new run or several, and the page shows which changes are significant.
     """
     from gpuprof import api
 
@@ -100,7 +100,7 @@ def check_output(path: Path) -> None:
 
 
 @click.command("roofline", short_help="Print the bottleneck of each layer and operator.")
-@click.argument("run", metavar="R")
+@click.argument("run", metavar="RUN")
 @click.option("-o", "--output", metavar="F.html", help="Also write the plot to F.html as one offline page.")
 @click.option(
     "--by",
@@ -119,7 +119,7 @@ def check_output(path: Path) -> None:
 def roofline(
     run: str, output: str | None, by: RooflineKind, top: int | None, flat: bool, as_json: bool
 ) -> None:
-    """Print the bottleneck of each layer and operator of the run R, with utilization and confidence.
+    """Print the bottleneck of each layer and operator of RUN, with utilization and confidence.
 
     The run needs counted work: gpuprof run --work, or gpuprof.profile(model, work=True).
     """

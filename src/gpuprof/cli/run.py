@@ -87,7 +87,7 @@ class ProgramCommand(click.Command):
 @click.command("run", cls=ProgramCommand)
 @click.option(
     "--out",
-    metavar="R",
+    metavar="RUN",
     help="Write the run to this new folder. Default: NAME.gpuprof, numbered if it exists.",
 )
 @click.option("--no-operators", is_flag=True, help="Do not record PyTorch's operators.")

@@ -36,7 +36,7 @@ def _parse_process(
     cls=SidesCommand,
     short_help="Print the time of a run, or what changed between runs.",
 )
-@click.argument("runs", metavar="R...", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option(
     "--by",
     type=click.Choice(["layer", "operator", "kernel", "span", "python"]),
@@ -76,9 +76,9 @@ def summary(
     flat: bool,
     as_json: bool,
 ) -> None:
-    """Print where the time of the run R went.
+    """Print where the time of RUN went.
 
-    With --against, R is one new run or several, and the table shows which changes are significant.
+    With --against, RUN is one new run or several, and the table shows which changes are significant.
     """
     from gpuprof import api
     from gpuprof.analyze.call_tree import processes_of

@@ -31,7 +31,7 @@ def _factors(
 
 
 @click.command("whatif", short_help="Predict the wall time of a run with changes.")
-@click.argument("run", metavar="R")
+@click.argument("run", metavar="RUN")
 @click.option("--remove", metavar="NAME", multiple=True, help="Remove all calls of this name. Repeatable.")
 @click.option(
     "--speed-up",
@@ -50,7 +50,7 @@ def _factors(
 def whatif(
     run: str, remove: tuple[str, ...], speed_up: dict[str, float], workers: int | None, as_json: bool
 ) -> None:
-    """Replay the run R with changes, and print the predicted wall time as an interval.
+    """Replay RUN with changes, and print the predicted wall time as an interval.
 
     NAME may contain * for any text, and may begin with a kind: operator:aten::mm, kernel:*gemm*, gc:*,
     python:DataLoader.__next__. The replay keeps the order of each thread and stream, and the dependencies

@@ -163,7 +163,7 @@ def test_a_plan_that_cannot_be_is_refused() -> None:
         ({"variants": (one,), "launches": 0}, "invalid_launches"),
         ({"variants": (one,), "batch_sizes": ()}, "no_batch_size"),
         ({"variants": (dataclasses.replace(one, batch_sizes=(0,)),)}, "invalid_batch_size"),
-        ({"variants": (one,), "invalid_seed": -1}, "invalid_seed"),
+        ({"variants": (one,), "seed": -1}, "invalid_seed"),
         ({"variants": (one,), "margin": 1.5}, "invalid_margin"),
         ({"variants": (one,), "price_per_hour": -1.0}, "invalid_price"),
     ):

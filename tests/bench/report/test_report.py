@@ -651,7 +651,7 @@ def test_without_jinja2_or_plotly_the_other_formats_are_written(
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, missing, None)
             package = missing.split(".", maxsplit=1)[0]
-            with refused(UnavailableError, "cannot_write", package):
+            with refused(UnavailableError, "not_installed", package):
                 write_report(typed(("original",)), ["html", "pdf", "md"], tmp_path / package, "report")
         assert [path.name for path in (tmp_path / package).iterdir()] == ["report.md"]
 
@@ -688,7 +688,7 @@ def test_no_browser_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monkey
     pytest.importorskip("plotly")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("GPUPROF_CHROMIUM", raising=False)
-    with refused(UnavailableError, "cannot_write"):
+    with refused(UnavailableError, "not_installed"):
         write_report(typed(("original",)), ["pdf", "html"], tmp_path, "report")
     assert (tmp_path / "report.html").is_file()
 

@@ -278,9 +278,9 @@ class ReportTables:
             "process runs made": method.launches_done,
             "of these from an earlier time": method.launches_kept or None,
             "order": _ORDERS.get(method.order or "", method.order),
-            "confidence of intervals": method.confidence,
-            "equivalence margin of times": method.margin,
-            "equivalence margin of accuracy": method.accuracy_margin,
+            "confidence of intervals": _percent(method.confidence),
+            "equivalence margin of times": _percent(method.margin),
+            "equivalence margin of accuracy": _percent(method.accuracy_margin),
             "batch sizes": method.batch_sizes or None,
             "inputs of the timing": method.data,
             "outputs compared on": method.dataset,
@@ -305,6 +305,10 @@ class ReportTables:
 
 
 # --- cells ---------------------------------------------------------------------------------------
+
+
+def _percent(fraction: float | None) -> str | None:
+    return None if fraction is None else formatting.share(fraction)
 
 
 def _named(variant: VariantFigures) -> Cell:
@@ -389,7 +393,7 @@ def traffic_tables(traffic: TrafficFigures) -> Iterator[Table | None]:
     yield table_of(caption, ratios, ((each.figure, each) for each in traffic.figures), first="Figure")
     facts: dict[str, object] = {
         "process runs": traffic.launches,
-        "confidence of intervals": traffic.confidence,
+        "confidence of intervals": _percent(traffic.confidence),
         **traffic.settings,
         "interrupted": traffic.interrupted or None,
     }

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpuprof.bench.config import JobSettings, SystemSpec
-from gpuprof.bench.failures import failure_of
+from gpuprof.bench.failures import Failure, failure_of
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.scaling import LargestBatch, saturation_point
 from gpuprof.bench.results.result import ProcessRunResult, Result
@@ -156,7 +156,7 @@ class BenchFinding:
     verdicts: dict[int, TargetVerdict] = field(default_factory=dict)
     largest: LargestBatch | None = None
     startup: dict[str, Startup | None] = field(default_factory=dict)
-    memory_ended: str | None = None
+    memory_ended: Failure | None = None
 
     def more(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -168,7 +168,10 @@ class BenchFinding:
             "startup": {
                 name: None if each is None else each.to_dict() for name, each in self.startup.items()
             },
-            "scaling": {"knee": saturation_point(session.throughputs), "memory_ended": self.memory_ended},
+            "scaling": {
+                "knee": saturation_point(session.throughputs),
+                "memory_ended": to_plain(self.memory_ended),
+            },
             "verdicts": self.verdicts,
             "largest_batch": to_plain(self.largest),
             "profile": session.profile,
