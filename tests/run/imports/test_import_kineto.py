@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from import_oracle import differences, kineto_figures, run_figures
-from refusals import refused
+from refusals import refused, refused_command
 
 import gpuprof
 from gpuprof.cli.exchange import default_run
@@ -454,14 +454,11 @@ def test_the_command_imports(tmp_path: Path, capsys: Any) -> None:
     output = capsys.readouterr()
     assert output.out == f"{tmp_path / 'net.gpuprof'}\n"
     assert "gpuprof summary" in output.err
-    assert execute(["import", str(path)]) == 2
-    assert "exists" in capsys.readouterr().err
-    assert execute(["import", str(tmp_path / "nothing.json")]) == 2
-    assert "No such file" in capsys.readouterr().err
+    refused_command(["import", str(path)], "exists", tmp_path / "net.gpuprof")
+    refused_command(["import", str(tmp_path / "nothing.json")], "cannot_read", "No such file")
     report = tmp_path / "a.nsys-rep"
     report.write_bytes(b"\x00\x01")
-    assert execute(["import", str(report)]) == 2
-    assert "nsys export --type sqlite" in capsys.readouterr().err
+    refused_command(["import", str(report)], "needs_nsys_export", report)
 
 
 @pytest.mark.parametrize(
