@@ -269,6 +269,7 @@ def test_arguments_that_contradict_each_other_have_a_code(line: str, code: str, 
     assert api.calls == []
 
 
+@pytest.mark.texts
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
