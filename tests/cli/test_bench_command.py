@@ -124,7 +124,7 @@ def test_bad_input_is_one_line_and_exit_code_2(bench: Any, tmp_path: Path, model
     [
         (["--batch-sizes", "1,0"], "--batch-sizes"),
         (["--batch-sizes", "one"], "--batch-sizes"),
-        (["--slo", "p42<1ms"], "invalid_target, 'p42<1ms'"),
+        (["--slo", "p100<1ms"], "invalid_target, 'p100<1ms'"),
         (["--memory-budget", "lots"], "invalid_size, 'lots'"),
         (["--format", "xml"], "unknown_format, 'xml'"),
         (["--device", "gpu"], "'gpu' is not one of"),

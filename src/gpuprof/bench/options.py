@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuprof.bench.config import Device, Dtype, Settings, SystemSpec, settings_for
+from gpuprof.bench.config import Caches, Device, Dtype, Settings, SystemSpec, settings_for
 
 if TYPE_CHECKING:
     from gpuprof.bench.results.target import LatencyTarget
@@ -53,10 +54,12 @@ class MeasuringOptions(SystemOptions):
     memory_budget: str | None = None
     profile: bool = False
     time_limit: float = 600.0
+    caches: Caches = "warm"
 
     def measuring(self) -> Settings:
         """Return the settings of the timing loop. Raises BenchmarkError."""
-        return settings_for(self.iterations, self.warmup, self.duration)
+        settings = settings_for(self.iterations, self.warmup, self.duration)
+        return dataclasses.replace(settings, caches=self.caches)
 
     def target(self) -> LatencyTarget | None:
         """Return the target that was given. Raises BenchmarkError."""

@@ -92,6 +92,8 @@ def measuring_options(process_runs: int) -> Callable[[Command], Command]:
                      help="Limit the time per batch size and process run. Default: 10 without --iterations."),
         click.option("--launches", type=count, default=process_runs, show_default=True, metavar="N",
                      help="Measure each model in N process runs (fresh processes)."),
+        click.option("--caches", type=click.Choice(["warm", "cold"]), default="warm", show_default=True,
+                     help="cold empties the caches of the processor before each call."),
         click.option("--dtype", type=click.Choice(DTYPES),
                      help="Convert weights and inputs to this dtype. Default: that of the model."),
         click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True,

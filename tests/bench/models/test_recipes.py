@@ -214,6 +214,20 @@ def test_types_reach_the_weights(recipe: str, dtype: str) -> None:
     assert error("perceptron", recipe) < {"fp32": 1e-9, "bf16": 0.02, "fp16": 0.002}[recipe]
 
 
+@pytest.mark.parametrize(("recipe", "dtype"), [("autocast-bf16", "bfloat16"), ("autocast-fp16", "float16")])
+def test_autocast_computes_in_a_short_type_and_keeps_weights(recipe: str, dtype: str) -> None:
+    plain, system = made("perceptron", None), made("perceptron", recipe)
+    assert {str(each.dtype) for each in system.counted.parameters()} == {"torch.float32"}
+    assert kinds(system) == kinds(plain)
+    with torch.autocast("cpu", dtype=getattr(torch, dtype)), torch.inference_mode():
+        plain.prepare(4)
+        expected = plain.model(*plain.arguments)
+    np.testing.assert_array_equal(outputs_of(system), np.asarray(expected.float()))
+    assert (system.computes_in(), system.dtype) == (dtype, "float32")
+    with pytest.raises(BenchmarkError):
+        with_recipe(SystemSpec("net", dtype="float16"), recipe)
+
+
 def test_quantized_modules_go_through_the_other_forms_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler is played, since a real one takes half a minute."""
     monkeypatch.setattr(torch, "compile", lambda module, dynamic: module)
@@ -267,8 +281,8 @@ def test_factories_have_the_seed_s_weights() -> None:
 
 def test_each_recipe_names_what_is_there() -> None:
     assert set(RECIPES) == {
-        "fp32", "bf16", "fp16", "compile", "int8-dynamic", "int8-static", "pruned", "pruned-int8", "onnx",
-        "onnx-int8", "tensorrt",
+        "fp32", "bf16", "fp16", "autocast-bf16", "autocast-fp16", "compile", "int8-dynamic", "int8-static",
+        "pruned", "pruned-int8", "onnx", "onnx-int8", "tensorrt",
     }  # fmt: skip
     for name, recipe in RECIPES.items():
         assert recipe.name == name

@@ -29,11 +29,27 @@ from gpuprof.errors import BenchmarkError
         ("max<11ms", "met"),
         ("max<=0.001s", "missed"),
         ("p99<20ms", "inconclusive"),
+        ("p99.9<5ms", "missed"),
+        ("p99.9<20ms", "inconclusive"),
     ],
 )
 def test_a_target_is_compared_with_the_interval(text: str, verdict: str) -> None:
     result = batch_of([10.0] * 30, [10.0] * 30).result
     assert parse_target(text).verdict(result) == verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("p99.9<1s", 0.999), ("p99.999 < 1s", 0.99999), ("p5<1s", 0.05), ("max<1s", None)]
+)
+def test_a_target_is_of_any_quantile(text: str, share: float | None) -> None:
+    assert parse_target(text).share == share
+
+
+def test_the_quantile_of_a_target_has_an_interval() -> None:
+    calls = batch_of([10.0] * 9_900 + [30.0] * 100).result
+    assert parse_target("p99.9<20ms").verdict(calls) == "missed"
+    assert parse_target("p99.9<40ms").verdict(calls) == "met"
+    assert parse_target("p98.5<20ms").verdict(calls) == "met"
 
 
 def test_a_mean_on_the_limit_is_open() -> None:
@@ -124,7 +140,21 @@ def test_a_model_that_never_works_is_an_error_at_once(monkeypatch: pytest.Monkey
     assert tried == [1]
 
 
-@pytest.mark.parametrize("text", ["p99", "p42<1ms", "p99<0ms", "p99<20", "p99>20ms", "p99<20min"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p99",
+        "p100<1ms",
+        "p0<1ms",
+        "p0.0<1ms",
+        "p-1<1s",
+        "p99.1234567<1s",
+        "p99<0ms",
+        "p99<20",
+        "p99>20ms",
+        "p99<20min",
+    ],
+)
 def test_targets_that_are_none(text: str) -> None:
     with refused(BenchmarkError, "invalid_target"):
         parse_target(text)

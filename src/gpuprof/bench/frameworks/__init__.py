@@ -78,7 +78,7 @@ def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
             f"--recipe {text} runs in {' or '.join(recipe.frameworks)}, not in {framework}: "
             "leave --framework out",
         )
-    wanted = "float32" if recipe.computes_in == "int8" else recipe.dtype
+    wanted = recipe.dtype if recipe.computes_in is None else "float32"
     if wanted is not None and spec.dtype not in (None, wanted):
         raise BenchmarkError(
             "recipe_dtype", f"--recipe {text} takes {wanted} inputs, not {spec.dtype}; hint: omit --dtype"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib
 import io
 import warnings
@@ -83,6 +84,23 @@ def prune(module: Any, share: float) -> tuple[Any, Details]:
             "no convolution, linear, attention or recurrent layer is in it; hint: omit the recipe",
         )
     return module, {"zeros": f"{zeros / total:.2%} of {total:,} weights of its layers"}
+
+
+def autocast(module: Any, dtype: str) -> tuple[Any, Details]:
+    """Let the calls of a module choose the type of each operator, as `torch.autocast` does.
+
+    The module stays itself, so that its layers keep their names.
+    """
+    forward = module.forward
+
+    @functools.wraps(forward)
+    def in_autocast(*arguments: Any, **named: Any) -> Any:
+        device = next((each.device.type for each in module.parameters()), "cpu")
+        with torch.autocast(device, dtype=getattr(torch, dtype)):
+            return forward(*arguments, **named)
+
+    module.forward = in_autocast
+    return module, {}
 
 
 def _weights(module: Any) -> Iterator[Any]:
@@ -275,6 +293,7 @@ _WAYS: dict[str, Callable[[Any, Any, Batches], Any]] = {
 }
 _CHANGES: dict[str, Callable[[Any, RecipeChoice, MakeBatches], tuple[Any, Details]]] = {
     "prune": lambda module, choice, _batches: prune(module, choice.share),
+    "autocast": lambda module, choice, _batches: autocast(module, str(choice.recipe.computes_in)),
     "quantize-dynamic": lambda module, _choice, _batches: quantize_dynamic(module),
     "quantize-static": lambda module, _choice, batches: quantize_static(module, batches()),
 }

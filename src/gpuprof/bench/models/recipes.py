@@ -14,7 +14,7 @@ from typing import Literal
 
 from gpuprof.errors import BenchmarkError
 
-RecipeChange = Literal["prune", "quantize-dynamic", "quantize-static", "quantize-onnx"]
+RecipeChange = Literal["prune", "quantize-dynamic", "quantize-static", "quantize-onnx", "autocast"]
 Option = Literal["share", "samples", "data"]
 
 SHARE = 0.5
@@ -85,6 +85,18 @@ _ALL = (
         "kernels of the device for float16",
         "Half the bytes, 11 binary digits; overflows above 65,504.",
         dtype="float16",
+    ),
+    *(
+        Recipe(
+            name,
+            f"autocast to {dtype}",
+            f"kernels of the device for {dtype}",
+            f"Weights stay in float32; matrix products and convolutions compute in {dtype}.",
+            ("pytorch", "torch-compile"),
+            changes=("autocast",),
+            computes_in=dtype,
+        )
+        for name, dtype in (("autocast-bf16", "bfloat16"), ("autocast-fp16", "float16"))
     ),
     Recipe(
         "compile",

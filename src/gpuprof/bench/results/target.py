@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from gpuprof.bench.verdicts import TargetVerdict
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-_NAMES = (*QUANTILES, "mean", "max")
+_TARGET = re.compile(
+    r"\s*(mean|max|p(?!0+(?:\.0+)?[\s<])[0-9]{1,2}(?:\.[0-9]{1,6})?)\s*<=?"
+    r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*(ns|us|ms|s)\s*"
+)
 _LEVEL = 0.025  # one tail of a 95% interval
 
 
@@ -31,8 +35,10 @@ class LatencyTarget:
 
     @property
     def share(self) -> float | None:
-        """The quantile, None for mean and maximum."""
-        return QUANTILES.get(self.figure)
+        """The quantile, such as 0.999 of p99.9; None for mean and maximum."""
+        percent = self.figure.removeprefix("p")
+        # 99.9 / 100 is not the nearest number to 0.999.
+        return None if percent == self.figure else float(Decimal(percent).scaleb(-2))
 
     def scaled(self, factor: float) -> LatencyTarget:
         """Return the target with another limit."""
@@ -70,12 +76,12 @@ class LatencyTarget:
 
 
 def parse_target(text: str) -> LatencyTarget:
-    """Read `p99<20ms`. Raises BenchmarkError."""
-    match = re.fullmatch(r"\s*([a-z]+\d*)\s*<=?\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s)\s*", text)
-    if match is None or match[1] not in _NAMES or float(match[2]) == 0:
+    """Read `p99<20ms`, or with any quantile above 0 and below 100, `p99.9<100ms`. Raises BenchmarkError."""
+    match = _TARGET.fullmatch(text)
+    if match is None or float(match[2]) == 0:
         raise BenchmarkError(
             "invalid_target",
-            f"--slo {text!r} is not a target; hint: write a figure ({', '.join(_NAMES)}) and a "
-            "time, as in 'p99<20ms'",
+            f"--slo {text!r} is not a target; hint: write a quantile, mean or max, and a time, as in "
+            "'p99<20ms' or 'p99.9<0.1s'",
         )
     return LatencyTarget(match[1], float(match[2]) * _SECONDS[match[3]], text.strip())
