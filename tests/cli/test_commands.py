@@ -165,6 +165,7 @@ def test_help_registers_only_what_works() -> None:
         "gate",
         "import",
         "nsys",
+        "optimize",
         "roofline",
         "run",
         "suite",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuprof.bench.frameworks import with_recipe
     from gpuprof.bench.models.pipeline import Pipeline
     from gpuprof.bench.models.recipes import RECIPES, Recipe
+    from gpuprof.bench.optimize.model_file import write_distilled, write_optimized
     from gpuprof.bench.results.files import read_results
     from gpuprof.bench.suite import (
         BenchmarkConfig,
@@ -44,6 +45,8 @@ _PLACES = {
     "run_comparison": "compare.run",
     "run_inference_benchmark": "suite",
     "with_recipe": "frameworks",
+    "write_distilled": "optimize.model_file",
+    "write_optimized": "optimize.model_file",
 }
 __all__ = [
     "RECIPES",
@@ -65,6 +68,8 @@ __all__ = [
     "run_comparison",
     "run_inference_benchmark",
     "with_recipe",
+    "write_distilled",
+    "write_optimized",
 ]
 
 

@@ -35,6 +35,7 @@ _MODULES = {
     "gate": "gate",
     "import": "exchange",
     "nsys": "exchange",
+    "optimize": "optimize",
     "roofline": "pages",
     "run": "run",
     "suite": "compare",

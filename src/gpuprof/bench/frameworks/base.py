@@ -9,6 +9,7 @@ import importlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.failures import explain_run
@@ -206,6 +207,12 @@ class FrameworkSystem(System):
             model_bytes=self._model_bytes(),
             parameters=self._parameters(),
             details=details,
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the prepared model to a file of its framework's format. Raises BenchmarkError."""
+        raise BenchmarkError(
+            f"{path}: {self.framework} has no file format of models; hint: use .pt, .pt2 or .onnx"
         )
 
     def limit_memory(self, budget_bytes: int | None) -> None:

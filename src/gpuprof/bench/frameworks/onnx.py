@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.failures import explain_run, reason_of
 from gpuprof.bench.frameworks.base import FrameworkSystem, Package, require
-from gpuprof.bench.frameworks.torch import TorchSystem, quiet
+from gpuprof.bench.frameworks.torch import MOST_SAMPLES, TorchSystem, quiet
 from gpuprof.bench.models.data import InputSpec
 from gpuprof.errors import BenchmarkError, UnavailableError
 
@@ -89,7 +89,13 @@ class OnnxRuntimeSystem(FrameworkSystem):
         exported = () if kind == "onnx" else (TorchSystem.package, *_EXPORTERS)
         return (cls.package, *exported)
 
+    def save(self, path: Path) -> None:
+        """Write the session's file, with its weights inside."""
+        onnx: Any = require("onnx", "onnx, which writes models,", "onnx")
+        onnx.save(onnx.load(str(self._path)), str(path))
+
     def _open(self, path: Path) -> None:
+        self._path = path
         self.session = self._session(str(path))
         self._input = self.session.get_inputs()[0]
         self._file_dtype = _DTYPE_OF_TYPE.get(self._input.type, self._input.type)
@@ -151,7 +157,7 @@ class OnnxRuntimeSystem(FrameworkSystem):
     def _export(self, system: TorchSystem, path: Path) -> None:
         system.prepare(2)  # two, since one is taken for a constant
         torch = system.torch
-        batch = torch.export.Dim("batch", min=1, max=1 << 20)
+        batch = torch.export.Dim("batch", min=1, max=MOST_SAMPLES)
         shapes = tuple({0: batch} for _ in system.arguments)
         try:
             with quiet(), torch.no_grad():

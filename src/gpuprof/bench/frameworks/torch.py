@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.failures import reason_of
@@ -16,6 +17,9 @@ from gpuprof.errors import BenchmarkError, UnavailableError
 
 if TYPE_CHECKING:
     from gpuprof.bench.frameworks.recipe_changes import Changed
+
+
+MOST_SAMPLES = 1 << 20  # in a batch of an exported program
 
 
 @contextlib.contextmanager
@@ -274,6 +278,10 @@ class TorchScriptSystem(TorchSystem):
                 self.model(*self.arguments)
         self.synchronize()
 
+    def save(self, path: Path) -> None:
+        """Write the scripted module."""
+        self.model.save(str(path))
+
 
 class TorchExportSystem(TorchSystem):
     """An exported program; a module is exported for each batch size, a file takes those it was made for."""
@@ -325,6 +333,19 @@ class TorchExportSystem(TorchSystem):
             program = self.torch.export.export(self.counted, self.arguments)
         self.model = program.module()
         self.details["made_by"] = "torch.export.export"
+
+    def save(self, path: Path) -> None:
+        """Write the program with a free batch size, or with the prepared one where the model fixes it."""
+        program, export = self._program, self.torch.export
+        if program is None:
+            free = tuple({0: export.Dim("batch", min=1, max=MOST_SAMPLES)} for _ in self.arguments)
+            with quiet(), self.torch.no_grad():
+                try:
+                    program = export.export(self.counted, self.arguments, dynamic_shapes=free)
+                except Exception:
+                    program = export.export(self.counted, self.arguments)
+        with quiet():
+            export.save(program, path)
 
     def close(self) -> None:
         """Let go of the program too."""
