@@ -205,11 +205,22 @@ class AddedEvents {
     std::size_t next_node_ = 0;
 };
 
+// Takes the modes of one thread's layer calls.
+struct ModeSink {
+    std::uint32_t thread_id;
+    const TickToRun& clock;
+    std::vector<DecodedMode>& modes;
+};
+
 // Gives one thread's own events to its builder, and between them what was added.
 class ThreadFeed {
   public:
-    ThreadFeed(const ProcessCursor& cursor, SpanBuilder& builder, AddedEvents& added)
-        : cursor_(cursor), builder_(builder), added_(added), last_(cursor.process.first_point.ticks) {}
+    ThreadFeed(const ProcessCursor& cursor, SpanBuilder& builder, AddedEvents& added, const ModeSink& modes)
+        : cursor_(cursor),
+          builder_(builder),
+          added_(added),
+          modes_(modes),
+          last_(cursor.process.first_point.ticks) {}
 
     // A thread leaves no gaps: what is missing between two events, or two pieces, was lost.
     void feed(const ThreadPiece& piece) {
@@ -274,13 +285,19 @@ class ThreadFeed {
         if (kind == EventKind::launch) return builder_.link(LinkColumns::Kind::launch, event.name, last_);
         if (kind == EventKind::launch_end) return builder_.end_launch(event.name, last_);
         if (kind == EventKind::range_stop) return builder_.stop_range(event.name, last_);
+        if (kind == EventKind::layer_mode) return add_mode(event.name);
         const bool known = event.name < cursor_.names.size();
         builder_.add(kind, cursor_.names[known ? event.name : 0], last_);
+    }
+
+    void add_mode(std::uint32_t mode) {
+        modes_.modes.push_back({cursor_.process.process_id, modes_.thread_id, modes_.clock(last_), mode});
     }
 
     const ProcessCursor& cursor_;
     SpanBuilder& builder_;
     AddedEvents& added_;
+    const ModeSink& modes_;
     std::uint64_t last_;
     std::uint64_t original_node_ = 0;
     std::uint32_t next_sequence_ = 0;
@@ -365,7 +382,8 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
             append_added(added, group, groups);
             added.append_calls(calls_of(process, first.thread_id));
         }
-        ThreadFeed feed(cursor, builder, added);
+        const ModeSink modes{first.thread_id, setting.clock, run.modes};
+        ThreadFeed feed(cursor, builder, added, modes);
         for (const ThreadPiece& piece : is_added(group) ? PieceGroup{} : group) {
             feed.feed(piece);
             release_pages(piece.events);

@@ -28,12 +28,21 @@ struct DecodedProcess {
     std::vector<std::uint32_t> name_ids;  // run-wide id of each of the process's own, which start from 0
 };
 
+// From this time on, the outermost layer calls that end on the thread have the mode.
+struct DecodedMode {
+    std::uint32_t process_id;
+    std::uint32_t thread_id;
+    std::int64_t begin_ns;
+    std::uint32_t mode;  // a LayerMode
+};
+
 struct DecodedRun {
     CallTree tree;
     DecodeTotals totals;
     std::vector<RecordedName> names;  // run-wide; scopes are run-wide ids too, id i at index i - 1
     std::vector<DecodedProcess> processes;
     std::vector<DecodedThread> threads;
+    std::vector<DecodedMode> modes;  // by process and thread, then in time
     std::vector<Damage> damage;
     std::int64_t origin_monotonic_ns = 0;
     double ns_per_tick = 1.0;

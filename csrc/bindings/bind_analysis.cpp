@@ -181,11 +181,20 @@ py::dict to_dict(const DecodedRun& run, const Make& make) {
         entry["name"] = to_text(thread.name);
         threads.append(entry);
     }
+    const auto mode_column = [&](auto value) {
+        return make(run.modes.size(), [&](std::size_t i) { return value(run.modes[i]); });
+    };
+    py::dict modes;
+    modes["process_id"] = mode_column([](const DecodedMode& each) { return std::int64_t{each.process_id}; });
+    modes["thread_id"] = mode_column([](const DecodedMode& each) { return std::int64_t{each.thread_id}; });
+    modes["begin_ns"] = mode_column([](const DecodedMode& each) { return each.begin_ns; });
+    modes["mode"] = mode_column([](const DecodedMode& each) { return std::int64_t{each.mode}; });
     for (const Damage& each : run.damage) damage.append(to_dict(each));
     result["names"] = names;
     result["processes"] = processes;
     result["name_ids"] = name_ids;
     result["threads"] = threads;
+    result["layer_modes"] = modes;
     result["damage"] = damage;
     result["origin_monotonic_ns"] = run.origin_monotonic_ns;
     result["ns_per_tick"] = run.ns_per_tick;

@@ -31,6 +31,8 @@ enum class EventKind : std::uint32_t {
     // What ties the backward pass to the layers of its forward. Both carry a node mark in place of ticks.
     layer_nodes = 15,    // of the layer call that ends next: its first autograd node; name: how many it made
     backward_node = 16,  // of the `operator_begin` that follows: the node that the engine evaluates
+    // The mode of the outermost layer call that ends next, and of those after it; name: a LayerMode.
+    layer_mode = 17,
     // Work of a GPU.
     launch = 20,          // work was handed over; name: its correlation id
     graph_node = 21,      // a kernel was captured; ticks: the id of its node in a CUDA graph
@@ -43,6 +45,14 @@ enum class EventKind : std::uint32_t {
     collection_end = 32,
     compile_begin = 33,
     compile_end = 34,
+};
+
+// Written where it changes: most programs train, evaluate and generate in long stretches.
+enum class LayerMode : std::uint32_t {
+    unknown = 0,
+    training = 1,
+    evaluation = 2,   // the module's `training` is unset
+    no_gradient = 3,  // it is set, and the call made no node of the autograd graph
 };
 
 // The end of a span of which this is the begin, and the other way around.
@@ -72,6 +82,7 @@ constexpr bool is_timed(EventKind kind) noexcept {
         case EventKind::collection_end:
         case EventKind::compile_begin:
         case EventKind::compile_end:
+        case EventKind::layer_mode:
             return true;
         default:
             return false;

@@ -134,6 +134,7 @@ void Recorder::release_logs() noexcept {
         log->context_id = 0;
         log->context_parent = 0;
         log->in_event_loop = false;
+        log->layer_mode = LayerMode::unknown;
     }
 }
 

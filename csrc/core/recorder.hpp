@@ -34,6 +34,7 @@ struct alignas(64) ThreadLog {
     // The same while a span needs no more than its event, 0 in an event loop, where it leaves a trace.
     std::uint64_t plain_version = 0;
     bool in_event_loop = false;
+    LayerMode layer_mode = LayerMode::unknown;  // that was written last
     std::uint32_t pieces = 0;
     std::uint32_t system_id = 0;
 };

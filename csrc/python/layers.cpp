@@ -150,6 +150,29 @@ bool hand_over_call(PyObject* const* args, std::size_t nargsf, PyObject* keyword
     return PyErr_Occurred() == nullptr;
 }
 
+PyObject* training_key = nullptr;
+
+// Whether the module's attribute `training` is set; unknown counts as set. Only the module's own dictionary
+// is looked at: a class may define attributes that run its own code.
+bool is_in_training(PyObject* module) noexcept {
+    const Owned attributes(PyObject_GenericGetDict(module, nullptr));
+    PyObject* const found = attributes ? PyDict_GetItemWithError(attributes.get(), training_key) : nullptr;
+    if (!attributes) PyErr_Clear();
+    return found != Py_False;
+}
+
+LayerMode mode_of_call(bool is_training, bool counts_nodes, bool made_nodes) noexcept {
+    if (!is_training) return LayerMode::evaluation;
+    return counts_nodes && !made_nodes ? LayerMode::no_gradient : LayerMode::training;
+}
+
+// Of an outermost call that is about to end.
+void note_mode(ThreadLog* log, NameKey key, LayerMode mode, std::uint64_t ticks) noexcept {
+    if (log == nullptr || log->layer_mode == mode) return;
+    const NameKey value = Recorder::name_key(generation_of(key), static_cast<std::uint32_t>(mode));
+    if (Recorder::try_emit(*log, EventKind::layer_mode, value, ticks)) log->layer_mode = mode;
+}
+
 PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nargsf,
                       PyObject* keywords) noexcept {
     LayerState& layers = state();
@@ -177,6 +200,8 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
         nvtx::push_range(recorder.name_text(name).c_str());
     const autograd::SequenceFunction next_sequence = autograd::next_sequence.load(std::memory_order_acquire);
     const std::uint64_t first_node = next_sequence != nullptr ? next_sequence() : 0;
+    // Before the call, which may change it.
+    const bool is_training = layer_depth > 0 || is_in_training(args[0]);
     inside_whole = whole;
     ++layer_depth;
     PyObject* const result = call_timed(original, callable, args, nargsf, keywords);
@@ -189,6 +214,9 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     ThreadLog* const log = note_context(recorder);
     if (end_node != first_node) [[unlikely]]
         autograd::note_layer_nodes(log, key, first_node, end_node);
+    if (layer_depth == 0)
+        note_mode(log, key, mode_of_call(is_training, next_sequence != nullptr, end_node != first_node),
+                  ticks);
     Recorder::emit_to(log, EventKind::layer_end, key, ticks);
     return result;
 }
@@ -309,7 +337,9 @@ PyMethodDef layer_functions[] = {
 
 bool register_layers(PyObject* module) noexcept {
     module_died_callback = PyCFunction_New(&module_died_definition, nullptr);
-    return module_died_callback != nullptr && PyModule_AddFunctions(module, layer_functions) == 0;
+    training_key = PyUnicode_InternFromString("training");
+    return module_died_callback != nullptr && training_key != nullptr &&
+           PyModule_AddFunctions(module, layer_functions) == 0;
 }
 
 }  // namespace gpuprof::python

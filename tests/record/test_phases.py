@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gpuprof
-from gpuprof.analyze.phases import Phases
+from gpuprof.analyze.phases import Phases, warm_up_steps_of
 from gpuprof.record import stack_sampler
 
 pytest.importorskip("torch")
@@ -124,6 +125,101 @@ for _ in range(4):
         time.sleep(0.3)
     time.sleep(0.2)
 """
+
+
+OTHERS = """
+import io
+import time
+import torch
+
+def busy(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+    def forward(self, x):
+        busy(0.02)
+        return self.weight * x
+
+class SlowFile(io.BytesIO):
+    def write(self, content):
+        if not self.tell():
+            busy(0.5)
+        return super().write(content)
+
+def generate():
+    for _ in range(2):
+        busy(0.2)
+        net(torch.ones(1))
+
+net, teacher = Net(), Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(2):
+    net.train()
+    for step in range(3):
+        with torch.no_grad():
+            teacher(torch.ones(1))
+        net(torch.ones(1)).sum().backward()
+        optimizer.step()
+    net.eval()
+    for batch in range(2):
+        net(torch.ones(1))
+        busy(0.01)
+torch.save(net.state_dict(), SlowFile())
+generate()
+net.train()
+with torch.no_grad():
+    net(torch.ones(1))
+"""
+
+
+@pytest.mark.skipif(stack_sampler.why_not() is not None, reason="the sampler does not work here")
+def test_evaluation_generation_inference_and_checkpoints(tmp_path: Path) -> None:
+    run, _ = recorded(tmp_path, OTHERS)
+    phases = phases_of(run)
+    assert phases.steps is not None
+    assert phases.steps.count == 6
+    others = {kind: time_ns or 0 for kind, time_ns in phases.others_ns.items()}
+    # The second epoch's calls in evaluation mode are followed by no step.
+    assert others["evaluation"] >= 50 * MS
+    assert others["inference"] >= 60 * MS
+    assert others["checkpoint"] >= 250 * MS
+    assert others["generation"] >= 250 * MS
+    of_phases = phases.startup_ns + phases.between_ns + phases.closing_ns + sum(others.values())
+    assert phases.wall_ns == of_phases + phases.steps.total_ns
+    assert run.sql("SELECT DISTINCT kind FROM phases WHERE source = 'calls' ORDER BY kind").fetchall() == [
+        ("evaluation",),
+        ("inference",),
+    ]
+
+
+def test_the_phases_that_cannot_be_known_are_unknown(tmp_path: Path) -> None:
+    with gpuprof.profile(out=tmp_path / "run.gpuprof", layers=False), gpuprof.span("step"):
+        pass
+    phases = phases_of(gpuprof.open(tmp_path / "run.gpuprof"))
+    assert phases.others_ns == dict.fromkeys(("evaluation", "generation", "inference", "checkpoint"))
+
+
+@pytest.mark.parametrize(
+    ("durations", "expected"),
+    [
+        ([], 0),
+        ([100, 1, 1, 1, 1], 0),  # too few
+        ([100, 1, 1, 1, 1, 1], 1),
+        ([1, 1, 1, 1, 1, 1], 0),
+        ([1, 1, 1, 100, 1, 1, 1, 1], 0),  # not the first
+        ([9, 8, 7, 5, 1, 2, 3, 2, 1, 2], 4),
+        ([9, 8, 2, 9, 9, 1, 2, 3, 2, 1], 2),
+        ([10] * 6 + [1] * 6, 6),
+        ([10] * 8 + [1] * 4, 0),  # the last half is no better
+    ],
+)
+def test_warm_up_is_what_is_slower_than_the_last_half(durations: list[float], expected: int) -> None:
+    assert warm_up_steps_of(np.array(durations, dtype=np.float64)) == expected
 
 
 @pytest.mark.skipif(stack_sampler.why_not() is not None, reason="the sampler does not work here")

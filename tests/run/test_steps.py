@@ -28,7 +28,7 @@ def made(given: Sequence[Given]) -> ProgramCalls:
     )
     kind, start, end, layer, thread = zip(*rows, strict=True) if rows else ((), (), (), (), ())
     numbers = [np.array(column, dtype=np.int64) for column in (thread, start, end, kind)]
-    return ProgramCalls(np.array(layer, dtype=object), *numbers)
+    return ProgramCalls(np.array(layer, dtype=object), *numbers, np.zeros(len(rows), dtype=np.bool_))
 
 
 def steps_of(*given: Given, has_operators: bool = True) -> list[Step]:

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wall time of a program's main process: start-up and imports, steps, what is between and after them.
+"""The wall time of a program's main process: start-up and imports, steps, evaluations, checkpoints, and more.
 
 The processes that a launcher has numbered (ranks) have steps of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpuprof.analyze.whatif.intervals import Intervals
 from gpuprof.run.call_sites import waited_in_each_ns
+from gpuprof.run.facts import statuses_of
+from gpuprof.run.program_phases import EVALUATION, INFERENCE, KINDS, OF_FUNCTIONS
 from gpuprof.stats.quantiles import Estimate, quantile_so_far
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpuprof.run.folder import RunFolder
 
@@ -49,20 +52,22 @@ _COLLECTIVES = """
     SELECT start_ns, start_ns + duration_ns FROM kernels
     WHERE process_id = {process} AND starts_with(name, 'ncclDevKernel')
 """
+_OTHERS = "SELECT process_id, kind, begin_ns, end_ns FROM phases"
 _SIGNIFICANT_DIFFERENCE = 0.05  # of a step, between the ranks with most and least time in collectives
-_WARM_UP_STEPS = 1  # left out of a step's figures, if there are enough others
 _FEWEST_WARM_STEPS = 5
+_FENCE = 1.5  # interquartile ranges above the third quartile: Tukey, Exploratory Data Analysis, 1977
 
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
     """The steps of a process.
 
-    `median_ns` and `parts` are those without the first step, if at least five others exist (`warm_up_steps`).
-    `interval_ns` is the 90% interval of the median, None with fewer than five steps. `parts` are fractions of
-    the time of these steps, None for a part that was not recorded. `waits` are fractions of it, too: what the
-    main thread waited in, by function, without waits for the backward pass on another thread; None without
-    samples of Python stacks.
+    The first `warm_up_steps` are slower than the steady ones (`warm_up_steps_of`), and take `warm_up_ns`.
+    `count` and `total_ns` are of all steps, the other figures of those after the warm-up. `interval_ns` is
+    the 90% interval of the median, None with fewer than five steps. `parts` are fractions of the time of
+    these steps, None for a part that was not recorded. `waits` are fractions of it, too: what the main thread
+    waited in, by function, without waits for the backward pass on another thread; None without samples of
+    Python stacks.
     """
 
     count: int
@@ -74,6 +79,7 @@ class StepFigures:
     warm_up_steps: int
     parts: dict[str, float | None]
     waits: dict[str, float] | None = None
+    warm_up_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +97,13 @@ class RankSteps:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Wall time of the main process. Without steps, all of it is `startup_ns` and `closing_ns` is 0.
+    """Wall time of the main process; its phases add up to it.
 
-    `imports_ns` are the main thread's imports before the first step, by package; None without samples of
-    Python stacks. `between_ns` is the time between steps that is part of none, as evaluations. `ranks` are
-    those with steps, in order.
+    `others_ns` is the time in phases outside the steps: "evaluation", "generation", "inference" (other calls
+    of models without gradients) and "checkpoint"; None where it was not recorded. `startup_ns`, `between_ns`
+    and `closing_ns` are the rest before, between and after the steps. Without steps, all of the rest is
+    `startup_ns`. `imports_ns` are the main thread's imports before the first step, by package; None without
+    samples of Python stacks. `ranks` are those with steps, in order.
     """
 
     wall_ns: int
@@ -105,6 +113,7 @@ class Phases:
     between_ns: int
     closing_ns: int
     ranks: tuple[RankSteps, ...] = ()
+    others_ns: dict[str, int | None] = field(default_factory=dict)
 
     @property
     def last_rank(self) -> RankSteps | None:
@@ -146,19 +155,60 @@ def read_phases(run: RunFolder) -> Phases | None:
     )
     steps = by_process.get(process_id, [])
     imports = _imports(run, process_id)
-    if not steps:
-        return Phases(end_ns - begin_ns, end_ns - begin_ns, imports, None, 0, 0, ranks)
-    first_ns, last_ns = steps[0][0], steps[-1][1]
-    in_steps_ns = sum(step[1] - step[0] for step in steps)
+    others = _others(run, process_id)
+    taken = Intervals.union(*_columns([step[:2] for step in steps] + [each[1:] for each in others]))
+    first_ns, last_ns = (steps[0][0], steps[-1][1]) if steps else (end_ns, end_ns)
+    edges = np.array([begin_ns, first_ns, last_ns, max(end_ns, last_ns)])
+    rest = np.diff(edges) - taken.covered_ns(edges[:-1], edges[1:])
+    startup_ns, between_ns, closing_ns = rest.tolist()
     return Phases(
         wall_ns=end_ns - begin_ns,
-        startup_ns=first_ns - begin_ns,
+        startup_ns=startup_ns,
         imports_ns=imports,
-        steps=_figures(run, process_id, steps),
-        between_ns=last_ns - first_ns - in_steps_ns,
-        closing_ns=max(end_ns - last_ns, 0),
+        steps=_figures(run, process_id, steps) if steps else None,
+        between_ns=between_ns,
+        closing_ns=closing_ns,
         ranks=ranks,
+        others_ns=_sums(run, others, has_samples=imports is not None),
     )
+
+
+def _others(run: RunFolder, process_id: Any) -> list[tuple[str, int, int]]:
+    rows = run.sql(_OTHERS).fetchall()
+    return [(kind, begin_ns, end_ns) for of, kind, begin_ns, end_ns in rows if of == process_id]
+
+
+def _columns(rows: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    columns: npt.NDArray[np.int64] = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+    return columns
+
+
+def _sums(
+    run: RunFolder, others: Sequence[tuple[str, int, int]], *, has_samples: bool
+) -> dict[str, int | None]:
+    """Return the time of each kind; None where no phase of the kind can be found in the run."""
+    sums: dict[str, int | None] = dict.fromkeys(KINDS)
+    if "phases" in run.tables:
+        layers = statuses_of(run.meta).get("layers")
+        by_calls = (EVALUATION, INFERENCE) if layers is not None and layers.is_on else ()
+        sums |= dict.fromkeys((*by_calls, *(OF_FUNCTIONS if has_samples else ())), 0)
+    for kind, begin_ns, end_ns in others:
+        sums[kind] = (sums.get(kind) or 0) + end_ns - begin_ns
+    return sums
+
+
+def warm_up_steps_of(durations_ns: npt.NDArray[np.float64]) -> int:
+    """Return how many of the first steps are slower than the steady ones, at most half of all.
+
+    Steady is the last half. A step is slower above its upper fence: 1.5 interquartile ranges above its third
+    quartile (Tukey, Exploratory Data Analysis, 1977). 0 without five steady steps.
+    """
+    steady = durations_ns[len(durations_ns) - max((len(durations_ns) + 1) // 2, _FEWEST_WARM_STEPS) :]
+    first = durations_ns[: len(durations_ns) - len(steady)]
+    if len(steady) < _FEWEST_WARM_STEPS or not len(first):
+        return 0
+    low, high = np.quantile(steady, (0.25, 0.75))
+    return int(np.logical_and.accumulate(first > high + _FENCE * (high - low)).sum())
 
 
 def ranks_of(meta: Mapping[str, Any]) -> list[tuple[int, int]]:
@@ -175,9 +225,9 @@ def _imports(run: RunFolder, process_id: Any) -> dict[str, int] | None:
 
 
 def _figures(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> StepFigures:
-    warm_up = _WARM_UP_STEPS if len(steps) >= _WARM_UP_STEPS + _FEWEST_WARM_STEPS else 0
-    warm = steps[warm_up:]
-    durations = np.array([step[1] - step[0] for step in warm], dtype=np.float64)
+    all_durations = np.array([step[1] - step[0] for step in steps], dtype=np.float64)
+    warm_up = warm_up_steps_of(all_durations)
+    warm, durations = steps[warm_up:], all_durations[warm_up:]
     estimate = quantile_so_far(durations, 0.5, CONFIDENCE)
     whole = durations.sum()
     parts: dict[str, float | None] = {}
@@ -195,6 +245,7 @@ def _figures(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> S
         warm_up_steps=warm_up,
         parts=parts,
         waits=_waits(run, process_id, warm),
+        warm_up_ns=sum(step[1] - step[0] for step in steps[:warm_up]),
     )
 
 

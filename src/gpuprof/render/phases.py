@@ -19,6 +19,12 @@ _SHOWN_WAITS = 3
 _LEAST_WAIT = 0.02  # of a step, to be shown
 _SHOWN_DIFFERENCE = 0.02  # of a part of a step, from the rank with least to that with most
 _PART_TEXTS = {"data": "waiting for data", "other": "other Python"}
+_OTHER_TEXTS = {
+    "evaluation": "evaluation",
+    "generation": "generation",
+    "inference": "inference",
+    "checkpoint": "checkpoints",
+}
 _STEP_TEXTS = {"training": "step", "forward": "forward call", "unknown": "step"}
 
 
@@ -41,13 +47,14 @@ def phase_lines(phases: Phases) -> list[tuple[str, str]]:
 
 def _by_phase(phases: Phases) -> str:
     imports = _imports(phases.imports_ns)
-    if phases.steps is None:
+    others = [(_OTHER_TEXTS[kind], time_ns) for kind, time_ns in phases.others_ns.items() if time_ns]
+    if phases.steps is None and not others:
         return f": {imports}" if imports else ""
     words = [f"start-up {format_duration(phases.startup_ns)}" + (f" ({imports})" if imports else "")]
-    words.append(_steps(phases.steps))
-    if phases.between_ns > 0:
-        words.append(f"between steps {format_duration(phases.between_ns)}")
-    words.append(f"after the last step {format_duration(phases.closing_ns)}")
+    if phases.steps is not None:
+        words += _steps(phases.steps)
+    rest = [("other between steps", phases.between_ns), ("closing", phases.closing_ns)]
+    words += [f"{text} {format_duration(time_ns)}" for text, time_ns in others + rest if time_ns > 0]
     return ": " + ", ".join(words)
 
 
@@ -60,18 +67,20 @@ def _imports(imports_ns: Mapping[str, int] | None) -> str:
     return f"imports {format_duration(total_ns)}: {packages}"
 
 
-def _steps(steps: StepFigures) -> str:
+def _steps(steps: StepFigures) -> list[str]:
+    """Return the steps of the warm-up, if there are any, and the others."""
     what = _STEP_TEXTS[steps.kind]
-    text = f"{steps.count:,} {what}{'' if steps.count == 1 else 's'} {format_duration(steps.total_ns)}"
-    if steps.count == 1:
-        return text
+    warm_up = steps.warm_up_steps
+    words = [f"warm-up {counted(warm_up, what)} {format_duration(steps.warm_up_ns)}"] if warm_up else []
+    others = steps.count - warm_up
+    text = f"{counted(others, what)} {format_duration(steps.total_ns - steps.warm_up_ns)}"
+    if others == 1:
+        return [*words, text]
     each = f"median {format_duration(steps.median_ns)}"
     if steps.interval_ns is not None:
         low, high = map(format_duration, steps.interval_ns)
         each += f", 90% CI {low} to {high}"
-    if steps.warm_up_steps:
-        each += ", first step excluded"
-    return f"{text} ({each})"
+    return [*words, f"{text} ({each})"]
 
 
 def _steps_of_ranks(phases: Phases) -> str:

@@ -88,6 +88,7 @@ _COLUMNS = {
         "process_id BIGINT, index INTEGER, begin_ns BIGINT, end_ns BIGINT, kind VARCHAR, source VARCHAR, "
         "forward_ns BIGINT, backward_ns BIGINT, optimizer_ns BIGINT, data_ns BIGINT, other_ns BIGINT"
     ),
+    "phases": "process_id BIGINT, kind VARCHAR, source VARCHAR, begin_ns BIGINT, end_ns BIGINT",
     "imports": "process_id BIGINT, package VARCHAR, phase VARCHAR, duration_ns BIGINT",
     "function_calls": "caller VARCHAR, function VARCHAR, calls BIGINT, total_ns BIGINT, own_ns BIGINT",
     "samples": "t_ns BIGINT, device INTEGER, metric VARCHAR, value DOUBLE",

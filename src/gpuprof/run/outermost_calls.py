@@ -47,6 +47,7 @@ _OF_SPAN = {
     "enumerate(DataLoader)#": Call.DATA,
 }
 _MARK = "step"
+_WITHOUT_GRADIENTS = (2, 3)  # of LayerMode in csrc/core/layout.hpp
 _TRANSPARENT = (_NO_CALL, Call.OPTIMIZER, Call.MARK)
 _MAKE_STEPS = (Call.FORWARD, Call.OPTIMIZER, Call.MARK)
 _CALLS_QUERY = """
@@ -58,18 +59,59 @@ _CALLS_QUERY = """
 
 @dataclass(frozen=True, slots=True)
 class ProgramCalls:
-    """Outermost calls of a process in columns, by their begin; `call` has values of Call."""
+    """Outermost calls of a process in columns, by their begin; `call` has values of Call.
+
+    `evaluated` are the calls of models in evaluation mode, or without gradients.
+    """
 
     layer: npt.NDArray[np.object_]  # its name, of calls that are FORWARD
     thread_id: Ints
     start_ns: Ints
     end_ns: Ints
     call: Ints
+    evaluated: Flags
 
     def chosen(self, which: Flags) -> ProgramCalls:
         """Return some of them."""
-        columns = (self.thread_id, self.start_ns, self.end_ns, self.call)
-        return ProgramCalls(self.layer[which], *(column[which] for column in columns))
+        return ProgramCalls(
+            self.layer[which],
+            self.thread_id[which],
+            self.start_ns[which],
+            self.end_ns[which],
+            self.call[which],
+            self.evaluated[which],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LayerModes:
+    """From `begin_ns` on, the outermost layer calls that end on the thread have the mode; in columns.
+
+    Rows of a thread are in the order of time.
+    """
+
+    process_id: Ints
+    thread_id: Ints
+    begin_ns: Ints
+    mode: Ints
+
+    @classmethod
+    def of(cls, decoded: dict[str, Any]) -> LayerModes:
+        """Return the modes that the native core has decoded."""
+        columns = decoded["layer_modes"]
+        return cls(
+            *(columns[name].astype(np.int64) for name in ("process_id", "thread_id", "begin_ns", "mode"))
+        )
+
+    def are_evaluated(self, process_id: Ints, thread_id: Ints, end_ns: Ints) -> Flags:
+        """Return for each call whether its model was in evaluation mode, or made no gradients."""
+        found = np.zeros(len(end_ns), dtype=np.bool_)
+        for process, thread in set(zip(self.process_id.tolist(), self.thread_id.tolist(), strict=True)):
+            mine = (self.process_id == process) & (self.thread_id == thread)
+            calls = (process_id == process) & (thread_id == thread)
+            place = np.searchsorted(self.begin_ns[mine], end_ns[calls], side="right") - 1
+            found[calls] = (place >= 0) & np.isin(self.mode[mine][place], _WITHOUT_GRADIENTS)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +128,11 @@ class OutermostCalls:
 
 
 def read_outermost_calls(
-    connection: duckdb.DuckDBPyConnection, spans: Path, tree: dict[str, Any], names: Sequence[str]
+    connection: duckdb.DuckDBPyConnection,
+    spans: Path,
+    tree: dict[str, Any],
+    names: Sequence[str],
+    modes: LayerModes,
 ) -> OutermostCalls:
     """Read the outermost calls in the written table `spans`, by the columns and names of the call tree."""
     call = _call_of_nodes(tree, names)
@@ -105,8 +151,10 @@ def read_outermost_calls(
     thread_id, start_ns, end_ns = (
         columns[name].astype(np.int64) for name in ("thread_id", "start_ns", "end_ns")
     )
-    calls = ProgramCalls(layer, thread_id, start_ns, end_ns, call[node])
-    return OutermostCalls(columns["process_id"].astype(np.int64), calls)
+    process_id = columns["process_id"].astype(np.int64)
+    evaluated = (call[node] == Call.FORWARD) & modes.are_evaluated(process_id, thread_id, end_ns)
+    calls = ProgramCalls(layer, thread_id, start_ns, end_ns, call[node], evaluated)
+    return OutermostCalls(process_id, calls)
 
 
 def _call_of_nodes(tree: dict[str, Any], names: Sequence[str]) -> Ints:

@@ -21,6 +21,7 @@ from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
 from gpuprof.run.facts import damage_of, statuses_of
 from gpuprof.run.frame_tree import with_last_samples
+from gpuprof.run.outermost_calls import LayerModes
 from gpuprof.run.part_writers import PartWriters
 from gpuprof.run.samples import SampledDevices, read_samples
 from gpuprof.run.stacks import Stacks, has_stacks, read_stacks
@@ -64,7 +65,8 @@ def _write_tables(
                 writer, path / SEGMENTS, children, closed=bool(facts.get("closed"))
             )
         operators = statuses_of(facts).get("operators")
-        writer.write_steps(stacks, has_operators=operators is not None and operators.is_on)
+        has_operators = operators is not None and operators.is_on
+        writer.write_steps(stacks, LayerModes.of(decoded), has_operators=has_operators)
         writer.ensure_tables()
     except duckdb.Error as error:
         raise OSError(0, reason_of(error)) from error

@@ -8,13 +8,14 @@ optimizer, of the data loader.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof.run.outermost_calls import Call, OutermostCalls, ProgramCalls
+from gpuprof.run.outermost_calls import Call, ProgramCalls
 
 Ints = npt.NDArray[np.int64]
 
@@ -47,20 +48,20 @@ class Step(NamedTuple):
     other_ns: int
 
 
-def steps_of(calls: OutermostCalls, *, has_operators: bool) -> list[Step]:
-    """Find the steps of each process.
+def thread_of_steps(calls: ProgramCalls) -> int | None:
+    """Return the thread that makes a process's steps; None if nothing in it is a step."""
+    source, thread_id, _ = _source_of(calls)
+    return None if source is None else thread_id
 
-    Without operators, PyTorch announces neither the backward pass nor the optimizer nor the loader.
+
+def find_steps(
+    calls: ProgramCalls, process_id: int, *, has_operators: bool, breaks: Sequence[tuple[int, int]] = ()
+) -> list[Step]:
+    """Return the steps of a process in order; none if nothing in it is a step.
+
+    A step begins after a break (begin and end) between it and the step before, as a checkpoint. Without
+    operators, PyTorch announces neither the backward pass nor the optimizer nor the loader.
     """
-    return [
-        step
-        for process_id, of_process in calls.by_process()
-        for step in find_steps(of_process, process_id, has_operators=has_operators)
-    ]
-
-
-def find_steps(calls: ProgramCalls, process_id: int, *, has_operators: bool) -> list[Step]:
-    """Return the steps of a process in order; none if nothing in it is a step."""
     source, thread_id, layer = _source_of(calls)
     if source is None:
         return []
@@ -70,7 +71,7 @@ def find_steps(calls: ProgramCalls, process_id: int, *, has_operators: bool) -> 
         marks = calls.chosen(calls.call == Call.MARK)
         intervals = _apart(marks.start_ns, marks.end_ns)
     elif source == "optimizer":
-        intervals = list(_intervals_by_optimizer(calls))
+        intervals = list(_intervals_by_optimizer(calls, [end for _, end in breaks]))
     else:
         repeated = calls.chosen((calls.call == Call.FORWARD) & (calls.layer == layer))
         intervals = _apart(repeated.start_ns, repeated.end_ns)
@@ -124,18 +125,18 @@ def _with_loss_and_gaps(calls: ProgramCalls) -> ProgramCalls:
     gaps = calls.start_ns[1:] - ends[:-1]
     is_engines = is_backward[:-1] & is_backward[1:] & (gaps > 0) & (gaps <= LONGEST_ENGINE_GAP_NS)
     ends[:-1][is_engines] = calls.start_ns[1:][is_engines]
-    joined = ProgramCalls(calls.layer, calls.thread_id, calls.start_ns, ends, kinds)
+    joined = ProgramCalls(calls.layer, calls.thread_id, calls.start_ns, ends, kinds, calls.evaluated)
     return joined.chosen(kinds != Call.OPERATOR)
 
 
 # ---- steps that end with the optimizer's -------------------------------------------------------------------
 
 
-def _intervals_by_optimizer(calls: ProgramCalls) -> Iterator[tuple[int, int]]:
+def _intervals_by_optimizer(calls: ProgramCalls, ends_of_breaks: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each step.
 
-    A step begins where the one before ends. If forward calls on other data are in between, as those of an
-    evaluation, it begins after the last of them.
+    A step begins where the one before ends. If breaks or forward calls of an evaluation are in between, it
+    begins after the last of them.
     """
     runs = _runs(calls)
     until: int | None = None
@@ -151,6 +152,10 @@ def _intervals_by_optimizer(calls: ProgramCalls) -> Iterator[tuple[int, int]]:
             begin = earliest if until is None else max(earliest, until)
         else:
             begin = until
+        if until is not None:
+            first_ns = min([end, *(run.start_ns for run in window[first:][:1])])
+            place = bisect_right(ends_of_breaks, first_ns) - 1
+            begin = max(begin, ends_of_breaks[place]) if place >= 0 else begin
         yield begin, end
         until = end
 
@@ -159,28 +164,48 @@ class _Run(NamedTuple):
     call: int
     start_ns: int
     end_ns: int
+    layer: str  # of forward calls
+    is_evaluation: bool
 
 
 def _runs(calls: ProgramCalls) -> list[_Run]:
-    """Return the calls but the optimizer's steps, those of one kind that follow one another as one."""
+    """Return the calls but the optimizer's steps, those of one kind that follow one another as one.
+
+    Forward calls are of one kind if they are of one layer in one mode.
+    """
     calls = calls.chosen(~np.isin(calls.call, (Call.OPTIMIZER, Call.MARK)))
     if not len(calls.call):
         return []
-    first = np.flatnonzero(np.append(True, np.diff(calls.call) != 0))
+    is_other = (np.diff(calls.call) != 0) | (np.diff(calls.evaluated.astype(np.int8)) != 0)
+    is_other |= (calls.layer[1:] != calls.layer[:-1]) & (calls.call[1:] == Call.FORWARD)
+    first = np.flatnonzero(np.append(True, is_other))
     last = np.append(first[1:], len(calls.call)) - 1
-    columns = (calls.call[first], calls.start_ns[first], calls.end_ns[last])
+    columns = (
+        calls.call[first],
+        calls.start_ns[first],
+        calls.end_ns[last],
+        calls.layer[first],
+        calls.evaluated[first],
+    )
     return [_Run(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def _first_of_step(window: list[_Run]) -> int:
-    """Return where in a window a step begins: after the last forward run before other data."""
+    """Return where in a window a step begins: after the last evaluation.
+
+    That is a forward run before other data, or one without gradients of a layer that is trained after it. A
+    teacher, which is never trained, is part of a step.
+    """
     if not any(run.call == Call.BACKWARD for run in window):
         return 0
     following: int = Call.BACKWARD
+    trained: set[str] = set()
     for place in range(len(window) - 1, -1, -1):
-        call = window[place].call
-        if call == Call.FORWARD and following == Call.DATA:
+        call, *_, layer, is_evaluation = window[place]
+        if call == Call.FORWARD and (following == Call.DATA or (is_evaluation and layer in trained)):
             return place + 1
+        if call == Call.FORWARD and not is_evaluation:
+            trained.add(layer)
         if call != Call.ZERO_GRAD:
             following = call
     return 0

@@ -16,12 +16,13 @@ from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import notes_on, with_leaves
 from gpuprof.run.import_times import IMPORTS_QUERY, import_times
-from gpuprof.run.outermost_calls import read_outermost_calls
+from gpuprof.run.outermost_calls import LayerModes, read_outermost_calls
 from gpuprof.run.part_writers import PartWriters
+from gpuprof.run.program_phases import PHASES_QUERY, Phase, steps_and_phases
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_python_frames
 from gpuprof.run.spanless import part_path, write_empty_tables
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
-from gpuprof.run.steps import STEPS_QUERY, steps_of
+from gpuprof.run.steps import STEPS_QUERY, Step
 from gpuprof.run.threads import THREADS_QUERY, ThreadTimes
 from gpuprof.run.work_table import read_counters, read_inputs, read_work
 
@@ -191,14 +192,16 @@ class TableWriter:
         """Write what each thread did with its time."""
         self._write_records("threads", rows, THREADS_QUERY)
 
-    def write_steps(self, stacks: Stacks, *, has_operators: bool) -> None:
-        """Find the steps in the spans and the tree, which are written, and write them and the imports."""
-        steps = []
+    def write_steps(self, stacks: Stacks, modes: LayerModes, *, has_operators: bool) -> None:
+        """Find the steps in the spans and the tree, which are written; write them, phases and imports."""
+        steps: list[Step] = []
+        phases: list[Phase] = []
         if "spans" in self._written:
-            calls = read_outermost_calls(self._connection, self._target / "spans", *self._merged_tree)
-            steps = steps_of(calls, has_operators=has_operators)
+            calls = read_outermost_calls(self._connection, self._target / "spans", *self._merged_tree, modes)
+            steps, phases = steps_and_phases(calls, stacks, has_operators=has_operators)
         first = {step.process_id: step.begin_ns for step in reversed(steps)}
         self._write_records("steps", steps, STEPS_QUERY)
+        self._write_records("phases", phases, PHASES_QUERY)
         self._write_records("imports", import_times(stacks, first), IMPORTS_QUERY)
 
     def _write_records(self, table: str, rows: Sequence[NamedTuple], query: str) -> None:
