@@ -189,6 +189,7 @@ class Settings:
     launches: int
     seed: int
     folder: str
+    operators: int | None = None  # of row million; None is its own number
 
     def iterations(self, full: int, quick: int) -> int:
         """Return how often a loop is to go round."""

@@ -48,6 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
             launches=options.launches or (1 if options.quick else 5),
             seed=options.seed,
             folder=folder,
+            operators=options.operators,
         )
         rows = [row for name in options.row or list(GROUPS) for row in _measure(name, settings)]
     machine["load_average_at_end"] = load_average()
@@ -87,6 +88,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="repeats of the rows in this process (25, quick 3)")
     parser.add_argument(
         "--launches", type=int, help="processes for each contestant of row million (5, quick 1)"
+    )
+    parser.add_argument(
+        "--operators", type=int, metavar="N", help="operators of row million (1000000, quick 50000)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the order in which contestants run")
     parser.add_argument("--folder", help="where runs are written meanwhile (the temporary folder)")
