@@ -147,7 +147,7 @@ class Net(torch.nn.Module):
 
 class SlowFile(io.BytesIO):
     def write(self, content):
-        if not self.tell():
+        if not self.getvalue():
             busy(0.5)
         return super().write(content)
 
