@@ -8,7 +8,7 @@ import functools
 import importlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,16 @@ def processor_name() -> str:
 
     machine = describe_machine()
     return str(machine["processor"] or machine["architecture"])
+
+
+_COARSE_FIRST = ("bfloat16", "float16", "float32", "float64")
+_SOME_WEIGHTS = 0.01  # fewer of a type do not decide how a model rounds
+
+
+def coarsest_type(numbers: Mapping[str, int]) -> str | None:
+    """Return the coarsest real type that at least 1% of a model's numbers have; None without one."""
+    least = _SOME_WEIGHTS * sum(numbers.values())
+    return next((each for each in _COARSE_FIRST if numbers.get(each, 0) > least), None)
 
 
 MODULE_KINDS: tuple[ModelKind, ...] = ("name", "factory", "pickle")  # of which PyTorch makes modules

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.failures import explain_run, reason_of
 from gpuprof.bench.frameworks.base import FrameworkSystem, Package, require
+from gpuprof.bench.frameworks.onnx_weights import OnnxWeights, read_onnx_weights
 from gpuprof.bench.frameworks.torch import MOST_SAMPLES, TorchSystem, quiet
 from gpuprof.bench.models.data import InputSpec
 from gpuprof.errors import BenchmarkError, UnavailableError
@@ -34,7 +35,6 @@ _DTYPE_OF_TYPE = {
     "tensor(int32)": "int32",
     "tensor(int64)": "int64",
 }
-_INT8_OPERATORS = (b"DequantizeLinear", b"MatMulInteger", b"ConvInteger", b"QLinearConv", b"QLinearMatMul")
 _WEIGHTS_BESIDE = (".data", "_data")
 TOKENS = 1_000  # whole numbers are drawn below this where a file has no vocabulary
 _QUIET_LOG = 3  # errors and worse
@@ -58,6 +58,7 @@ class OnnxRuntimeSystem(FrameworkSystem):
     _binding: Any = None
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _file_dtype: str | None = None
+    _weights: OnnxWeights | None = None
     # Of a module that was exported: its input and type, and parameters and bytes, of what was quantized too.
     _inputs_of_module: InputSpec | None = None
     _dtype_of_module: str | None = None
@@ -231,12 +232,16 @@ class OnnxRuntimeSystem(FrameworkSystem):
         self._compile()
 
     def computes_in(self) -> str | None:
-        """Look for whole numbers in the file too, which its inputs do not show."""
+        """Look at the weights and operators of the file too, which its inputs do not show."""
         found = super().computes_in()
         if found is None and self.source.kind == "onnx":
-            data = Path(str(self.source.path)).read_bytes()
-            found = "int8" if any(each in data for each in _INT8_OPERATORS) else None
+            held = self._file_weights().coarsest_type
+            found = held if held != self.dtype else None
         return found
+
+    def _file_weights(self) -> OnnxWeights:
+        self._weights = self._weights or read_onnx_weights(Path(str(self.source.path)))
+        return self._weights
 
     @property
     def fixed_batch_size(self) -> int | None:
@@ -258,7 +263,9 @@ class OnnxRuntimeSystem(FrameworkSystem):
             self._folder.cleanup()
 
     def _parameters(self) -> int | None:
-        return self._counts[0]
+        if self._counts[0] is not None or self.source.kind != "onnx":
+            return self._counts[0]
+        return self._file_weights().parameters
 
     def _model_bytes(self) -> int | None:
         if self._counts[1] is not None or self.source.path is None or self.source.kind != "onnx":

@@ -13,7 +13,7 @@ import importlib
 import io
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,49 +119,6 @@ def _is_pruned(layer: Any, name: str) -> bool:
     if isinstance(layer, nn.RNNBase):
         return name.startswith("weight_")
     return name == "weight" and isinstance(layer, _LAYERS)
-
-
-def module_bytes(module: Any) -> int | None:
-    """Return the bytes of all weights and buffers, None where some are packed in an unknown form."""
-    total, seen = 0, set()
-    try:
-        for tensor in (*_tensors(module.state_dict()), *module.buffers()):
-            # Tied weights are there under several names.
-            key = None if tensor.is_quantized else (tensor.data_ptr(), tensor.numel())
-            if key is None or key not in seen:
-                seen.add(key)
-                total += _bytes_of(tensor)
-    except (AttributeError, RuntimeError, TypeError):
-        return None
-    return total
-
-
-def _bytes_of(tensor: Any) -> int:
-    count = int(tensor.numel() * tensor.element_size())
-    if tensor.is_quantized and tensor.qscheme() in (
-        torch.per_channel_affine,
-        torch.per_channel_symmetric,
-        torch.per_channel_affine_float_qparams,
-    ):
-        parts = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
-        count += sum(int(each.numel() * each.element_size()) for each in parts)
-    return count
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    """Yield the tensors in a state; packed weights are in their own state."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _tensors(each)
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _tensors(each)
-    elif isinstance(value, torch.ScriptObject):
-        yield from _tensors(value.__getstate__())
-    elif value is not None and not isinstance(value, (bool, int, float, str, torch.dtype)):
-        raise TypeError(f"{type(value).__name__} is nothing that weights are packed in")
 
 
 # --- quantization --------------------------------------------------------------------------------

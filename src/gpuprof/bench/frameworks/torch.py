@@ -17,6 +17,7 @@ from gpuprof.errors import BenchmarkError, UnavailableError
 
 if TYPE_CHECKING:
     from gpuprof.bench.frameworks.recipe_changes import Changed
+    from gpuprof.bench.frameworks.torch_sizes import ModelSize
 
 
 MOST_SAMPLES = 1 << 20  # in a batch of an exported program
@@ -37,6 +38,7 @@ class TorchSystem(FrameworkSystem):
     named: NamedModel | None = None  # where the model is one of a library
     counted: Any = None  # the module whose parameters are counted, whatever is made of it
     _change: Changed | None = None  # what its recipe made of it
+    _measured_size: ModelSize | None = None
     package = ("torch", "PyTorch", "torch")
     kinds = MODULE_KINDS
     devices = ("cuda", "mps", "cpu")
@@ -167,19 +169,15 @@ class TorchSystem(FrameworkSystem):
             self.torch.mps.synchronize()
 
     def computes_in(self) -> str | None:
-        """Return what rounds inside: layers of 8 bits, and tensor cores that read float32 as TF32."""
+        """Return what rounds inside: coarser weights, and tensor cores that read float32 as TF32."""
         found = super().computes_in()
-        if found is None and self._holds_whole_numbers():
-            return "int8"
+        if found is None:
+            held = self._size().coarsest_type
+            found = held if held != self.dtype else None
         if found is None and self.device_type == "cuda" and self.dtype == "float32":
             backends = self.torch.backends
             found = "tf32" if backends.cuda.matmul.allow_tf32 or backends.cudnn.allow_tf32 else None
         return found
-
-    def _holds_whole_numbers(self) -> bool:
-        state = self.counted.state_dict().values()
-        short = (self.torch.int8, self.torch.qint8, self.torch.quint8)
-        return any(isinstance(each, self.torch.Tensor) and each.dtype in short for each in state)
 
     def call_on_device_s(self) -> float | None:
         """Make one call between two events of CUDA; None on other devices."""
@@ -219,18 +217,21 @@ class TorchSystem(FrameworkSystem):
     def _device_name(self) -> str:
         return str(self.torch.cuda.get_device_name()) if self.device_type == "cuda" else processor_name()
 
-    def _model_bytes(self) -> int | None:
-        if self._change is not None:
-            from gpuprof.bench.frameworks.recipe_changes import module_bytes
+    def _size(self) -> ModelSize:
+        """Return the size of the module; reading packed weights takes a while, so it is read once."""
+        self._measured_size = self._measured_size or self._read_size()
+        return self._measured_size
 
-            return module_bytes(self.counted)
-        tensors = [*self.counted.parameters(), *self.counted.buffers()]
-        return sum(int(each.numel() * each.element_size()) for each in tensors) or None
+    def _read_size(self) -> ModelSize:
+        from gpuprof.bench.frameworks.torch_sizes import size_of_module  # imports PyTorch
+
+        return size_of_module(self.counted, self.source.path if self.source.kind == "torchscript" else None)
+
+    def _model_bytes(self) -> int | None:
+        return self._size().size_bytes or None
 
     def _parameters(self) -> int | None:
-        if self._change is not None:
-            return self._change.parameters
-        return sum(int(each.numel()) for each in self.counted.parameters())
+        return self._size().parameters if self._change is None else self._change.parameters
 
 
 def _dtype_of(module: Any) -> str | None:
@@ -268,6 +269,14 @@ class TorchScriptSystem(TorchSystem):
         if self.source.kind != "torchscript":
             return super()._read_file()
         return self._read(lambda path: self.torch.jit.load(path, map_location="cpu"))
+
+    @property
+    def dtype(self) -> str:
+        """The type that was asked for, that of the parameters, or of the constants of a frozen program."""
+        if self.spec.dtype is None and self.counted is not None and _dtype_of(self.counted) is None:
+            held = self._size().coarsest_type
+            return "float32" if held in (None, "int8") else str(held)
+        return super().dtype
 
     def _compile(self) -> None:
         with quiet(), self.torch.inference_mode():
@@ -325,6 +334,13 @@ class TorchExportSystem(TorchSystem):
         """The batch size that a file was exported with, where that is fixed."""
         shape = self._input_shape()
         return shape[0] if shape and isinstance(shape[0], int) else None
+
+    def _read_size(self) -> ModelSize:
+        if self._program is None:
+            return super()._read_size()
+        from gpuprof.bench.frameworks.torch_sizes import size_of_exported  # imports PyTorch
+
+        return size_of_exported(self._program)
 
     def _compile(self) -> None:
         if self._program is not None:
