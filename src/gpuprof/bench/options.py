@@ -81,6 +81,7 @@ class ComparisonOptions(MeasuringOptions):
     name: str = "comparison"
     baseline: str | None = None
     dataset: str = "synthetic"
+    split: str | None = None
     accuracy: bool = True
     accuracy_samples: int = 1_000
     accuracy_margin: float = 0.01

@@ -111,6 +111,10 @@ class CompareOptions(ReportOptions, ComparisonOptions):
     help="Compare outputs on D: synthetic, a folder of images in class folders, or a .npz file.",
 )  # fmt: skip
 @click.option(
+    "--split", metavar="NAME",
+    help="Use this split of the data set: the folder in it that has the class folders, such as val.",
+)  # fmt: skip
+@click.option(
     "--samples", "accuracy_samples", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
     help="Compare the outputs of at most N samples.",
 )  # fmt: skip

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,53 @@ def test_a_saved_module_needs_trust_and_weights_alone_are_no_model(tmp_path: Pat
     weights = make_system(SystemSpec(str(tmp_path / "weights.pt"), input_shape=(6,), trust_pickle=True))
     with refused(BenchmarkError, "weights_without_model"):
         weights.load()
+
+
+SAVED_NET = """
+import torch
+class SavedNet(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 2)
+    def forward(self, batch):
+        return self.layer(batch)
+"""
+
+
+@pytest.fixture
+def saved_net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module that was saved whole, next to the file of its class, which is imported by nothing here."""
+    name = "saved_net_of_a_test"
+    (tmp_path / f"{name}.py").write_text(SAVED_NET)
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        torch.save(importlib.import_module(name).SavedNet(), tmp_path / "whole.pth")
+    monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(tmp_path)])
+    return tmp_path / "whole.pth"
+
+
+def test_a_saved_module_finds_its_class_next_to_it(saved_net: Path) -> None:
+    system = make_system(SystemSpec(str(saved_net), input_shape=(6,), trust_pickle=True))
+    system.load()
+    assert outputs_of(system, 2).shape == (2, 2)
+    sys.modules.pop("saved_net_of_a_test")
+
+
+@pytest.mark.parametrize("found", ["no file", "no class"])
+def test_a_saved_module_without_its_class_has_a_hint(saved_net: Path, found: str) -> None:
+    file = saved_net.with_name("saved_net_of_a_test.py")
+    if found == "no file":
+        file.unlink()
+        importlib.invalidate_caches()
+    else:
+        file.write_text("nothing_here_is_a_class = True\n")
+    system = make_system(SystemSpec(str(saved_net), input_shape=(6,), trust_pickle=True))
+    with pytest.raises(BenchmarkError) as raised:
+        system.load()
+    assert raised.value.code == "definition_not_found"
+    assert "file.py:build" in raised.value.hint
+    sys.modules.pop("saved_net_of_a_test", None)
 
 
 def test_dtypes_reach_weights_and_inputs() -> None:

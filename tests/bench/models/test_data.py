@@ -84,6 +84,63 @@ def test_images_in_class_folders(images: Path, shape: tuple[int, ...], axis: int
     assert all(np.array_equal(each[2], each[0]) for each in orders)
 
 
+def image_tree(root: Path, *files: str) -> Path:
+    """Files that no test decodes, since labels come from the folders."""
+    for each in files:
+        (root / each).parent.mkdir(parents=True, exist_ok=True)
+        (root / each).write_bytes(b"")
+    return root
+
+
+IMAGENET = ("train/n01/a.JPEG", "train/n02/b.JPEG", "train/n03/c.JPEG", "val/n01/d.JPEG", "val/n03/e.JPEG")
+
+
+def test_splits_are_no_classes(tmp_path: Path) -> None:
+    image_tree(tmp_path, *IMAGENET, "Annotations/n01/a.xml")
+    with pytest.raises(BenchmarkError) as raised:
+        open_dataset(str(tmp_path))
+    assert raised.value.code == "dataset_of_splits"
+    assert "--split val" in raised.value.hint
+    found = open_dataset(str(tmp_path), split="val")
+    # Numbered over all splits: the second class has no image in this one.
+    assert (found.classes, list(found.labels)) == (("n01", "n02", "n03"), [0, 2])
+    again = open_dataset(**found.asked)
+    assert again.identity == found.identity
+    assert open_dataset(str(tmp_path / "val")).classes == ("n01", "n03")
+
+
+def test_a_class_may_have_the_name_of_a_split(tmp_path: Path) -> None:
+    image_tree(tmp_path, "exam/a.png", "test/b.png")
+    assert open_dataset(str(tmp_path)).classes == ("exam", "test")
+
+
+@pytest.mark.parametrize(
+    ("files", "split", "code"),
+    [
+        (IMAGENET, "test", "unknown_split"),
+        (("cat/a.png",), "val", "unknown_split"),
+        (("train/n01/a.png", "val/b.png"), "val", "no_samples"),  # images next to each other, no classes
+        (("train/a.png", "val/b.png"), None, "dataset_of_splits"),
+    ],
+)
+def test_splits_that_are_not_there(
+    tmp_path: Path, files: tuple[str, ...], split: str | None, code: str
+) -> None:
+    with pytest.raises(BenchmarkError) as raised:
+        open_dataset(str(image_tree(tmp_path, *files)), split=split)
+    assert raised.value.code == code
+    with pytest.raises(BenchmarkError) as raised:
+        open_dataset("synthetic", split="val")
+    assert raised.value.code == "unknown_split"
+
+
+@pytest.mark.needs("PIL")
+def test_timing_takes_the_images_of_all_splits(images: Path, tmp_path_factory: Any) -> None:
+    root = tmp_path_factory.mktemp("splits")
+    images.rename(root / "train")
+    assert make_source(str(root)).batch(2, InputSpec((3, 8, 6))).shape == (2, 3, 8, 6)
+
+
 @pytest.mark.needs("PIL")
 def test_images_that_are_none(images: Path) -> None:
     (images / "cat" / "one.png").write_bytes(b"no image")

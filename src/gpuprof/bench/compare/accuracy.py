@@ -55,7 +55,9 @@ def open_plan_dataset(plan: ComparisonPlan) -> tuple[Dataset, tuple[Metric, ...]
     if plan.accuracy is None:
         return None
     metrics = tuple(load_metric(each) for each in plan.accuracy.metrics)
-    return open_dataset(plan.accuracy.dataset, samples=plan.accuracy.samples, seed=plan.seed), metrics
+    asked = plan.accuracy
+    dataset = open_dataset(asked.dataset, samples=asked.samples, seed=plan.seed, split=asked.split)
+    return dataset, metrics
 
 
 def compare_accuracy(

@@ -319,7 +319,7 @@ def _method(result: ComparisonResult) -> ComparisonMethod:
         batch_sizes=tuple(plan.batch_sizes),
         settings=to_plain(plan.measuring),
         data=spec.data,
-        dataset=None if accuracy is None else accuracy.dataset,
+        dataset=None if accuracy is None else accuracy.data_text,
         device=spec.device,
         target=None if plan.target is None else plan.target.text,
         measured_s=result.measured_s,

@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.frameworks import with_recipe
+from gpuprof.bench.models.model_transfer import spec_of_model
 from gpuprof.bench.models.recipes import parse_recipe
 from gpuprof.bench.models.sources import TORCH_LIBRARIES
 from gpuprof.bench.options import ComparisonOptions, SystemOptions
@@ -31,19 +32,34 @@ _LARGEST_READ = 64 << 20
 class Variant:
     """One of the systems that are compared, under the name that the report shows.
 
-    `batch_sizes` None takes those of the comparison.
+    `spec` may be given as anything that `spec_of_model` takes: a module or a callable too. `batch_sizes` None
+    takes those of the comparison. Raises BenchmarkError for what is no model, and for one that fresh
+    processes cannot have.
     """
 
     name: str
     spec: SystemSpec
     batch_sizes: tuple[int, ...] | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, name: str, spec: SystemSpec | object, batch_sizes: tuple[int, ...] | None = None
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise BenchmarkError("invalid_name", f"a variant is named {self.name!r}", hint="use a text")
+        if not isinstance(self.spec, SystemSpec):
+            object.__setattr__(self, "spec", spec_of_model(self.name, self.spec))
+
 
 @dataclass(frozen=True, slots=True)
 class AccuracyPlan:
     """What the outputs are compared on: a folder of images in class folders, a .npz, or "synthetic".
 
-    `samples` is the most that are taken. `metrics` name functions or classes, as `file.py:name`. Raises
+    `samples` is the most that are taken. `split` is the folder of one split, where the images have some, such
+    as "val". `metrics` name functions or classes, as `file.py:name`. Raises
     BenchmarkError for what cannot be.
     """
 
@@ -52,6 +68,7 @@ class AccuracyPlan:
     batch_size: int | None = None
     margin: float = 0.01
     metrics: tuple[str, ...] = ()
+    split: str | None = None
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -63,6 +80,11 @@ class AccuracyPlan:
                 "invalid_margin",
                 f"an accuracy margin of {self.margin} is not a fraction; hint: use a fraction such as 0.01",
             )
+
+    @property
+    def data_text(self) -> str:
+        """The data set and its split, as reports show them."""
+        return self.dataset if self.split is None else f"{self.dataset}, split {self.split}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +254,7 @@ def plan_of(options: ComparisonOptions, variants: Sequence[Variant]) -> Comparis
         options.accuracy_samples,
         margin=options.accuracy_margin,
         metrics=options.metrics,
+        split=options.split,
     )
     return ComparisonPlan(
         variants=tuple(variants),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from gpuprof.analyze.summary import summarize
 from gpuprof.bench.compare.accuracy import AccuracyOfAll, compare_accuracy, open_plan_dataset
 from gpuprof.bench.compare.document import ComparisonDocument, LayerFigures, TrafficFigures, plain_document
 from gpuprof.bench.compare.figures import MoreFigures, document_of
-from gpuprof.bench.compare.plan import ComparisonPlan
+from gpuprof.bench.compare.plan import ComparisonPlan, Variant
 from gpuprof.bench.compare.runner import ComparisonResult, ComparisonRun, Journal, mark_finished
 from gpuprof.bench.compare.traffic import TrafficSettings, measure_traffic
 from gpuprof.bench.facts import Diagnostic, note, warning
@@ -104,7 +104,7 @@ def _with_shapes(plan: ComparisonPlan) -> ComparisonPlan:
 
 
 def run_comparison(
-    plan: ComparisonPlan,
+    plan: ComparisonPlan | Mapping[str, object],
     output_dir: str | os.PathLike[str],
     *,
     report: Sequence[str] = ("json",),
@@ -113,6 +113,7 @@ def run_comparison(
 ) -> dict[str, Any]:
     """Measure a plan into a folder, write reports there, and return the comparison document.
 
+    `plan` may be a mapping of names to models, each as `Variant` takes it; the first one is the baseline.
     `report` are formats of `gpuprof compare --report`; for `fresh` and `resume` see `carry_out`. The failure
     of a variant is in the document. At Ctrl-C the document of what there is, is the argument of the
     KeyboardInterrupt. Raises BenchmarkError.
@@ -120,6 +121,8 @@ def run_comparison(
     from gpuprof.bench.report import check_formats, write_report
 
     check_formats(report)
+    if isinstance(plan, Mapping):
+        plan = ComparisonPlan(tuple(Variant(name, model) for name, model in plan.items()))
     folder = Path(output_dir)
     finished = carry_out(plan, folder, fresh=fresh, resume=resume)
     write_report(finished.document, report, folder, REPORT_NAME)

@@ -59,7 +59,9 @@ def read_onnx_weights(path: Path) -> OnnxWeights:
             if number == _GRAPH and isinstance(value, memoryview):
                 _read_graph(value, found)
     except (OSError, ValueError, IndexError) as error:
-        raise BenchmarkError(f"{path}: not a readable ONNX file", hint="write it again") from error
+        raise BenchmarkError(
+            "cannot_read", f"{path}: not a readable ONNX file", hint="write it again"
+        ) from error
     return found
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,7 +102,8 @@ class TorchSystem(FrameworkSystem):
 
     def _read_file(self) -> Any:
         """Read a module that was saved whole; `parse_model` has asked for the user's trust."""
-        found = self._read(lambda path: self.torch.load(path, map_location="cpu", weights_only=False))
+        with self._finding_definitions():
+            found = self._read(lambda path: self.torch.load(path, map_location="cpu", weights_only=False))
         if isinstance(found, dict):
             raise BenchmarkError(
                 "weights_without_model",
@@ -109,6 +111,25 @@ class TorchSystem(FrameworkSystem):
                 "hint: specify a factory, as in file.py:build",
             )
         return found
+
+    @contextlib.contextmanager
+    def _finding_definitions(self) -> Iterator[None]:
+        """Find the classes of a saved module next to its file too, since the file holds their names only."""
+        assert self.source.path is not None
+        sys.path.append(str(self.source.path.resolve().parent))
+        try:
+            yield
+        except BenchmarkError as error:
+            cause = error.__cause__
+            if not isinstance(cause, (ImportError, AttributeError)):
+                raise
+            name = getattr(cause, "name", None)
+            what = f"the module {name}" if isinstance(cause, ImportError) and name else "the class"
+            raise BenchmarkError(
+                "definition_not_found",
+                f"{self.source.text}: {what} that defines it is not found ({reason_of(cause)})",
+                hint="put its .py file next to this file, or use a factory, as in file.py:build",
+            ) from cause
 
     def _read(self, read: Callable[[str], Any]) -> Any:
         """Return what a function of PyTorch reads from the model's file. Raises BenchmarkError."""

@@ -246,6 +246,10 @@ def _storages(pickled: bytes) -> list[_Storage]:
     return [*reader.storages.values()]
 
 
+def _elements(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> list[Any]:
+    return [*(value.values() if isinstance(value, dict) else value)]
+
+
 def _held(holder: _Stub) -> tuple[list[_Storage], list[_Stub]]:
     """Return the storages of the tensors in an object's state, and the objects in it."""
     storages: list[_Storage] = []
@@ -260,5 +264,5 @@ def _held(holder: _Stub) -> tuple[list[_Storage], list[_Stub]]:
             objects.append(value)
         elif isinstance(value, (_Stub, dict, list, tuple)) and id(value) not in seen:
             seen.add(id(value))
-            waiting += value.values() if isinstance(value, dict) else getattr(value, "values", value)
+            waiting += value.values if isinstance(value, _Stub) else _elements(value)
     return storages, objects

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from gpuprof.bench.measure.memory import memory_failures
+from gpuprof.bench.models.image_folders import ImageFiles, find_images
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 if TYPE_CHECKING:
     from gpuprof.stats.arrays import Array, Integers
 
-IMAGE_SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 # Mean and deviation of ImageNet's red, green and blue, from 0 to 1.
 IMAGE_MEAN = (0.485, 0.456, 0.406)
 IMAGE_DEVIATION = (0.229, 0.224, 0.225)
@@ -137,22 +137,11 @@ class _Synthetic(Dataset):
 class _Images(Dataset):
     """Images in a folder a class, resized, scaled, centered; classes and files in order of their names."""
 
-    def __init__(self, folder: Path, count: int | None, seed: int) -> None:
-        classes = sorted(each for each in folder.iterdir() if each.is_dir())
-        self.classes = tuple(each.name for each in classes)
-        files = [
-            (file, label)
-            for label, each in enumerate(classes)
-            for file in sorted(each.rglob("*"), key=str)
-            if file.suffix.lower() in IMAGE_SUFFIXES
-        ]
-        if not files:
-            raise BenchmarkError(
-                "no_samples", f"{folder}: no samples: it needs folders of images, one a class"
-            )
-        self._files = [file for file, _ in files]
-        self._all_labels = np.array([label for _, label in files], dtype=np.int64)
-        super().__init__(str(folder), _chosen(len(files), count, seed))
+    def __init__(self, folder: Path, found: ImageFiles, count: int | None, seed: int) -> None:
+        self.classes = found.classes
+        self._files = [file for file, _ in found.files]
+        self._all_labels = np.array([label for _, label in found.files], dtype=np.int64)
+        super().__init__(str(folder), _chosen(len(found.files), count, seed))
 
     def shuffle(self, seed: int) -> None:
         """Put the samples into an order that the seed decides: as timing draws them."""
@@ -204,12 +193,18 @@ class _Arrays(Dataset):
 
 
 def open_dataset(
-    text: str, *, samples: int | None = None, seed: int = 0, needs_labels: bool = False
+    text: str,
+    *,
+    samples: int | None = None,
+    seed: int = 0,
+    needs_labels: bool = False,
+    split: str | None = None,
 ) -> Dataset:
     """Open `synthetic`, a folder of images in class folders, or a `.npz` file with `inputs` and `labels`.
 
-    Of more than `samples` as many are drawn by the seed. Raises BenchmarkError for an empty data set, for
-    labels of another number than the samples, and where labels are needed and missing.
+    Of more than `samples` as many are drawn by the seed. `split` is the folder of a split, such as "val", in
+    a folder of images that has some. Raises BenchmarkError for an empty data set, for labels of another
+    number than the samples, where labels are needed and missing, and where a split is missing or unknown.
     """
     if samples is not None and samples < 1:
         raise BenchmarkError(
@@ -217,16 +212,20 @@ def open_dataset(
         )
     path = Path(text)
     found: Dataset
+    if split is not None and not path.is_dir():
+        raise BenchmarkError(
+            "unknown_split", f"--split {split}: --dataset {text} has no splits", hint="omit --split"
+        )
     if text == "synthetic":
         found = _Synthetic(SYNTHETIC_SAMPLES if samples is None else samples, seed)
     elif path.is_dir():
-        found = _Images(path, samples, seed)
+        found = _Images(path / (split or ""), find_images(path, split), samples, seed)
     elif path.suffix == ".npz":
         found = arrays = _Arrays(path, samples, seed)
         arrays.check_labels()
     else:
         raise _nothing_there(text, "--dataset")
-    found.asked = {"text": text, "samples": samples, "seed": seed}
+    found.asked = {"text": text, "samples": samples, "seed": seed, "split": split}
     if needs_labels and found.labels is None:
         raise BenchmarkError(
             "no_labels",
@@ -321,7 +320,7 @@ def make_source(data: str | Iterable[Any], seed: int = 0) -> DataSource:
         return _SyntheticSource(seed)
     path = Path(data)
     if path.is_dir():
-        images = _Images(path, None, seed)
+        images = _Images(path, find_images(path, needs_labels=False), None, seed)
         images.shuffle(seed)
         return _DatasetSource(lambda: images)
     if path.suffix == ".npz":
