@@ -220,6 +220,10 @@ TEMPLATES: dict[str, Template] = {
     ),
     "no_traffic": "no requests were shared: {reason}",
     "no_layers_compared": "{variant}: not compared layer by layer: {reason}",
+    "no_layers_in_script": (
+        "{variant}: no layers in its recorded run: a program of TorchScript reports no calls of its layers; "
+        "its operators are recorded"
+    ),
     "no_reference": "tolerance is not judged: the {reference} failed: {reason}",
     # --- outputs ---
     "not_finite": lambda values: (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 
 import pytest
 from refusals import refused
@@ -263,3 +264,14 @@ def test_the_table_is_readable_and_json_has_no_nan() -> None:
 def test_what_is_no_module_is_refused() -> None:
     with refused(BenchmarkError, "not_a_torch_module", "optimized"):
         compare_layers(nn.ReLU(), len, torch.ones(1))
+
+
+def test_a_program_of_torchscript_is_one_error() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 2)).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated
+        program = torch.jit.trace(module, torch.zeros(2, 4))
+    for models in ((module, program), (program, module)):
+        with pytest.raises(BenchmarkError) as raised:
+            compare_layers(*models, torch.zeros(2, 4))
+        assert raised.value.code == "no_layers_in_script"

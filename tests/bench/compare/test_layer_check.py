@@ -13,7 +13,8 @@ pytest.importorskip("torch", reason="layers are those of PyTorch modules")
 from gpuprof.bench.compare.accuracy import compare_accuracy
 from gpuprof.bench.compare.layer_job import LayersJob, can_be_compared, run_layers_job
 from gpuprof.bench.compare.plan import AccuracyPlan, ComparisonPlan, Variant
-from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.compare.run import carry_out
+from gpuprof.bench.config import Settings, SystemSpec
 from gpuprof.bench.facts import Diagnostic
 
 MODELS = Path(__file__).parents[2] / "support" / "bench_models.py"
@@ -67,3 +68,29 @@ def test_a_comparison_names_the_layer(tmp_path: Path) -> None:
     assert [each["path"] for each in layers] == ["2"]
     assert not isinstance(found.of["good"], Diagnostic)
     assert found.of["good"].findings == ()
+
+
+@pytest.mark.filterwarnings("ignore")  # TorchScript is deprecated
+def test_programs_of_torchscript_are_noted_to_have_no_layers(tmp_path: Path) -> None:
+    import torch
+
+    variants = []
+    for name, weight in (("one", 1.0), ("two", 2.0)):
+        module = torch.nn.Sequential(torch.nn.Linear(16, 4)).eval()
+        torch.nn.init.constant_(module[0].weight, weight)
+        torch.jit.trace(module, torch.zeros(2, 16)).save(str(tmp_path / f"{name}.pt"))
+        variants.append(Variant(name, SystemSpec(str(tmp_path / f"{name}.pt"), input_shape=(16,))))
+    plan = ComparisonPlan(
+        tuple(variants),
+        launches=1,
+        measuring=Settings(iterations=5, warmup=1),
+        accuracy=AccuracyPlan(samples=8),
+        profile=True,
+    )
+    document = carry_out(plan, tmp_path / "out").document
+    notes = [(each.code, each.values.get("variant")) for each in document.notes]
+    assert ("no_layers_compared", "two") in notes
+    assert [each for each in notes if each[0] == "no_layers_in_script"] == [
+        ("no_layers_in_script", "one"),
+        ("no_layers_in_script", "two"),
+    ]

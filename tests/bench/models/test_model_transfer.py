@@ -102,8 +102,9 @@ def inputs(size):
     return torch.ones(size, 5)
 
 if __name__ == "__main__":
+    settings = Settings(iterations=5, warmup=1)
     plan = ComparisonPlan(
-        (Variant("net", (Net(5), inputs)),), launches=1, accuracy=None, measuring=Settings(iterations=5, warmup=1)
+        (Variant("net", (Net(5), inputs)),), launches=1, accuracy=None, measuring=settings
     )
     found = run_comparison(plan, sys.argv[1])
     print([each["status"] for each in found["variants"]], found["variants"][0]["parameters"])

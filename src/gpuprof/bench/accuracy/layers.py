@@ -71,6 +71,12 @@ def compare_layers(
                 "not_a_torch_module",
                 f"{name}: compare_layers looks into modules of PyTorch, not {type(model).__name__}",
             )
+        if is_script(model):
+            raise BenchmarkError(
+                "no_layers_in_script",
+                f"{name}: a program of TorchScript reports no calls of its layers",
+                hint="compare the modules that the programs were made of",
+            )
     dtype = optimized_dtype and known_dtype(optimized_dtype, "optimized_dtype")
     run = _LayerRun(baseline, optimized, tolerance, dtype)
     if reference and tolerance is None:
@@ -326,6 +332,11 @@ def _without_compiled_code(is_so: bool) -> Iterator[None]:
     set_stance = getattr(sys.modules["torch"].compiler, "set_stance", None)
     with set_stance("force_eager") if is_so and set_stance is not None else nullcontext():
         yield
+
+
+def is_script(module: Any) -> bool:
+    """Whether a module is a program of TorchScript, which runs its layers without calling them."""
+    return isinstance(module, sys.modules["torch"].jit.ScriptModule)
 
 
 def _is_called(module: Any) -> bool:

@@ -48,10 +48,10 @@ class Variant:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str):
-            raise BenchmarkError("invalid_name", f"a variant is named {self.name!r}", hint="use a text")
-        if not isinstance(self.spec, SystemSpec):
-            object.__setattr__(self, "spec", spec_of_model(self.name, self.spec))
+        given: tuple[object, object] = self.name, self.spec
+        if not isinstance(given[0], str):
+            raise BenchmarkError("invalid_name", f"a variant is named {given[0]!r}", hint="use a text")
+        object.__setattr__(self, "spec", spec_of_model(self.name, given[1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def carry_out(
         accuracy=accuracy.of,
         layers=_layers(comparison.result),
         traffic=traffic,
-        notes=(*begin, *accuracy.notes, *notes),
+        notes=(*begin, *accuracy.notes, *notes, *_script_notes(comparison.result)),
     )
     document = document_of(comparison.result, datetime.datetime.now().astimezone(), extra)
     return Finished(document, interrupted)
@@ -176,6 +176,16 @@ def _layers(result: ComparisonResult) -> dict[str, tuple[LayerFigures, ...]]:
         except GpuprofError as error:
             each.run_unavailable = failure_of(error)
     return found
+
+
+def _script_notes(result: ComparisonResult) -> list[Diagnostic]:
+    """Return a note for each recorded variant whose only layer is the program itself."""
+    recorded = [each for each in result.variants if each.run is not None and each.session.batches]
+    return [
+        note("no_layers_in_script", variant=each.variant.name)
+        for each in recorded
+        if each.session.batches[0].description.framework == "torchscript"
+    ]
 
 
 def _top_layers(run: RunFolder) -> tuple[LayerFigures, ...]:
