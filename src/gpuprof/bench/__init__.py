@@ -13,6 +13,25 @@ if TYPE_CHECKING:
     from gpuprof.bench.compare.run import run_comparison
     from gpuprof.bench.config import SystemSpec
     from gpuprof.bench.frameworks import with_recipe
+    from gpuprof.bench.in_process.latency import (
+        AccuracyBenchmark,
+        BenchmarkSuite,
+        LatencyBenchmark,
+        ModelBenchmark,
+        ThroughputBenchmark,
+    )
+    from gpuprof.bench.in_process.production import (
+        ProductionBenchmarkingProfiler,
+        ResourceMonitor,
+    )
+    from gpuprof.bench.in_process.reporting import (
+        BenchmarkLogger,
+        PerformanceReporter,
+    )
+    from gpuprof.bench.in_process.validation import (
+        StatisticalValidation,
+        StatisticalValidator,
+    )
     from gpuprof.bench.models.pipeline import Pipeline
     from gpuprof.bench.models.recipes import RECIPES, Recipe
     from gpuprof.bench.optimize.model_file import write_distilled, write_optimized
@@ -27,6 +46,17 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "RECIPES": "models.recipes",
+    "StatisticalValidation": "in_process.validation",
+    "StatisticalValidator": "in_process.validation",
+    "ProductionBenchmarkingProfiler": "in_process.production",
+    "ResourceMonitor": "in_process.production",
+    "AccuracyBenchmark": "in_process.latency",
+    "BenchmarkSuite": "in_process.latency",
+    "LatencyBenchmark": "in_process.latency",
+    "ModelBenchmark": "in_process.latency",
+    "ThroughputBenchmark": "in_process.latency",
+    "BenchmarkLogger": "in_process.reporting",
+    "PerformanceReporter": "in_process.reporting",
     "AccuracyPlan": "compare.plan",
     "BenchmarkConfig": "suite",
     "ComparisonPlan": "compare.plan",
@@ -50,14 +80,25 @@ _PLACES = {
 }
 __all__ = [
     "RECIPES",
+    "AccuracyBenchmark",
     "AccuracyPlan",
     "BenchmarkConfig",
+    "BenchmarkLogger",
+    "BenchmarkSuite",
     "ComparisonPlan",
+    "LatencyBenchmark",
     "Metric",
+    "ModelBenchmark",
+    "PerformanceReporter",
     "Pipeline",
+    "ProductionBenchmarkingProfiler",
     "Recipe",
+    "ResourceMonitor",
+    "StatisticalValidation",
+    "StatisticalValidator",
     "SuiteError",
     "SystemSpec",
+    "ThroughputBenchmark",
     "Variant",
     "compare_layers",
     "compare_outputs",

@@ -66,6 +66,11 @@ def host_peak_bytes(status: Path = STATUS) -> int | None:
     return None
 
 
+def resident_bytes(status: Path = STATUS) -> int | None:
+    """Return what this process fills of the host's memory now; None where the system does not report it."""
+    return _status(status).get("VmRSS")
+
+
 class HostPeak:
     """The most of the host's memory that this process has filled since `reset()`."""
 
