@@ -170,6 +170,11 @@ def _degraded_class(values: Values) -> str:
     return text if values["becomes"] is None else f"{text}, mostly predicted as {values['becomes']}"
 
 
+def _gate_no_figure(values: Values) -> str:
+    lacking = [side for side in ("baseline", "candidate") if not values[f"has_{side}"]]
+    return f"no figure in the {' and the '.join(lacking)}"
+
+
 TEMPLATES: dict[str, Template] = {
     # --- warnings of one measurement ---
     "relative_iqr": (
@@ -387,15 +392,26 @@ TEMPLATES: dict[str, Template] = {
         "the counter shows {counter_j:.3g} J and the integral of power {integral_j:.3g} J"
     ),
     # --- gates ---
-    "gate_slower": "the whole interval is above the equivalence margin of {margin:percent}",
-    "gate_faster": "the whole interval is below the equivalence margin of {margin:percent}",
+    "gate_worse": "the whole interval is beyond the threshold of {margin:percent}",
+    "gate_better": "the whole interval is better than the threshold of {margin:percent}",
+    "gate_no_figure": _gate_no_figure,
+    "gate_busy_machine": (
+        "inconclusive, since half of the process runs of a side or more had background load: measure again "
+        "on a quieter machine, or judge it with --any-load"
+    ),
+    "gate_background_load": (
+        "{path}: {busy} of {measured} measurements had background load of other processes or machines"
+    ),
+    "tail_not_judged": "{metric} is not judged in {configurations:#configuration}: {reason:fact}",
+    "too_few_for_tail": "a process run has {samples:#sample}, and needs {needed:,}",
+    "quantiles_of_windows": "the samples of throughput mode are means of several calls",
     "gate_one_run": "one process run does not show how runs differ: make 10 of each",
     "gate_crosses": (
-        "the interval crosses the equivalence margin of {margin:percent}: more process runs make it narrower"
+        "the interval crosses the threshold of {margin:percent}: more process runs make it narrower"
     ),
     "gate_one_file": "one file does not show how files differ: a history needs several",
     "gate_crosses_of_files": (
-        "the interval crosses the equivalence margin of {margin:percent} (files vary by "
+        "the interval crosses the threshold of {margin:percent} (files vary by "
         "{variation:percent}, the level has {files}): {fix:fact}"
     ),
     "gate_needs_files": (

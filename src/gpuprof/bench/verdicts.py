@@ -61,6 +61,16 @@ class TargetVerdict(TextEnum):
     INCONCLUSIVE = "inconclusive"
 
 
+class GateVerdict(TextEnum):
+    """How a figure of the candidate compares with the baseline's, whichever direction is better."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    SAME = "same"
+    INCONCLUSIVE = "inconclusive"
+    NOT_MEASURED = "not measured"
+
+
 class GateOutcome(TextEnum):
     """What a gate decides: the worst of its rows."""
 

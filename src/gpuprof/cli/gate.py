@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.cli.options import fraction
+from gpuprof.cli.options import fraction, typed
 from gpuprof.cli.usage import UsageError
 
 if TYPE_CHECKING:
     from gpuprof.analyze.difference_summary import DifferenceSummary
     from gpuprof.api import Run, SummaryKind
-    from gpuprof.bench.gate.gate import Gate
+    from gpuprof.bench.gate.gate import Gate, Thresholds
     from gpuprof.bench.results.stored import ResultFile
 
 EXITS = {"passed": 0, "failed": 1, "inconclusive": 3}
@@ -23,7 +24,50 @@ _SHOWN = 5
 SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
 
 
-@click.command("gate", short_help="Fail if new results are slower than a baseline.")
+METRICS = ("p50", "p95", "p99", "mean", "throughput", "memory", "process-memory", "energy")
+
+
+def _thresholds(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, float]:
+    """Parse p99=20% or p99=0.2, with one value for each metric."""
+    found: dict[str, float] = {}
+    for value in values:
+        name, equals, percent = value.partition("=")
+        if name not in METRICS or not equals:
+            known = ", ".join(METRICS)
+            raise click.BadParameter(f"{value!r}; hint: write METRIC=PERCENT, with one of {known}.")
+        if name in found:
+            raise click.BadParameter(f"{name} has two thresholds; hint: name each metric once.")
+        found[name] = fraction(context, parameter, percent)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateOptions:
+    """The options of `gpuprof gate`."""
+
+    baseline: str | None
+    history: tuple[str, ...]
+    candidates: tuple[str, ...]
+    margin: float
+    thresholds: dict[str, float]
+    metrics: tuple[str, ...]
+    any_machine: bool
+    any_load: bool
+    flamegraph: str | None
+    as_json: bool
+
+    def limits(self) -> Thresholds:
+        """Return the threshold of each metric."""
+        from gpuprof.bench.gate.gate import Thresholds
+        from gpuprof.bench.results.run_figures import RunMetric
+
+        own = {RunMetric(name): value for name, value in self.thresholds.items()}
+        return Thresholds(self.margin, own, tuple(map(RunMetric, self.metrics)) or None)
+
+
+@click.command("gate", short_help="Fail if new results are worse than a baseline.")
 @click.option("--baseline", metavar="BASE.json", help="Compare with this result file of gpuprof bench.")
 @click.option(
     "--history",
@@ -45,46 +89,52 @@ SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
     default="1%",
     show_default=True,
     callback=fraction,
-    help="Set the equivalence margin: smaller slowdowns pass.",
+    help="Set the equivalence margin of the median (p50): smaller slowdowns pass.",
+)
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="METRIC=PERCENT",
+    callback=_thresholds,
+    help="Set the threshold of a metric, as in p99=20%. Repeatable. Defaults: p95 10%, p99 20%, others 5%.",
+)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    type=click.Choice(METRICS),
+    help="Judge only this metric. Repeatable. Default: all that the results have.",
 )
 @click.option("--any-machine", is_flag=True, help="Also compare results of different machines.")
+@click.option("--any-load", is_flag=True, help="Also judge times of a machine with background load.")
 @click.option(
     "--flamegraph",
     metavar="F.html",
     help="Write the flame graph of the difference between the recorded runs (gpuprof bench --profile).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
-def gate(
-    baseline: str | None,
-    history: tuple[str, ...],
-    candidates: tuple[str, ...],
-    margin: float,
-    any_machine: bool,
-    flamegraph: str | None,
-    as_json: bool,
-) -> None:
+@typed(GateOptions)
+def gate(options: GateOptions) -> None:
     """Compare the results NEW.json with BASE.json, or with a history.
 
-    Exit with 0 if nothing is slower by more than the margin, with 1 if something is slower, with 3 if the
-    result is inconclusive (too few process runs, too much noise), with 2 if the files cannot be compared.
+    Compares the median, mean and tail of the times, memory, throughput and energy. Exit with 0 if nothing is
+    worse by more than its threshold, with 1 if something is, with 3 if the result is inconclusive (too few
+    process runs, too much noise, a busy machine), with 2 if the files cannot be compared.
     """
-    if (baseline is None) == (not history):
+    if (options.baseline is None) == (not options.history):
         raise UsageError(
             "no_baseline", "no baseline; hint: name either --baseline BASE.json or --history FOLDER."
         )
-    if baseline is not None and len(candidates) > 1:
+    if options.baseline is not None and len(options.candidates) > 1:
         raise UsageError(
             "needs_history", "several --candidate need --history; hint: name one with --baseline."
         )
-    found, old, new = (
-        _with_history(history, candidates, margin, any_machine)
-        if baseline is None
-        else _with_baseline(baseline, candidates[0], margin, any_machine)
-    )
+    found, old, new = _with_history(options) if options.baseline is None else _with_baseline(options)
     from gpuprof.bench.gate.text import gate_text
 
-    cause = _cause(old, new, flamegraph) if found.slower or flamegraph else None
-    if as_json:
+    cause = _cause(old, new, options.flamegraph) if found.worse or options.flamegraph else None
+    if options.as_json:
         click.echo(json.dumps({**found.to_dict(), "cause": cause}, indent=1, allow_nan=False))
     else:
         click.echo(gate_text(found))
@@ -92,27 +142,25 @@ def gate(
     click.get_current_context().exit(EXITS[found.outcome])
 
 
-def _with_baseline(
-    baseline: str, candidate: str, margin: float, any_machine: bool
-) -> tuple[Gate, ResultFile, ResultFile]:
+def _with_baseline(options: GateOptions) -> tuple[Gate, ResultFile, ResultFile]:
     from gpuprof.bench.gate.gate import judge
     from gpuprof.bench.results.stored import read_result_file
 
-    old, new = read_result_file(Path(baseline)), read_result_file(Path(candidate))
-    return judge(old, new, margin=margin, any_machine=any_machine), old, new
+    old, new = read_result_file(Path(options.baseline or "")), read_result_file(Path(options.candidates[0]))
+    limits = options.limits()
+    return judge(old, new, limits, any_machine=options.any_machine, any_load=options.any_load), old, new
 
 
-def _with_history(
-    history: tuple[str, ...], candidates: tuple[str, ...], margin: float, any_machine: bool
-) -> tuple[Gate, ResultFile, ResultFile]:
+def _with_history(options: GateOptions) -> tuple[Gate, ResultFile, ResultFile]:
     """Compare with a history; the newest recorded runs of both sides are compared."""
-    from gpuprof.bench.gate.gate import judge_history
+    from gpuprof.bench.gate.history import judge_history
     from gpuprof.bench.results.stored import read_history
 
-    read = read_history(history, [Path(each) for each in candidates], any_machine=any_machine)
-    found = judge_history(read, margin=margin)
-    row = (found.slower or found.rows)[0]
-    return found, _newest_with_run(row.files), _newest_with_run(read.candidates)
+    candidates = [Path(each) for each in options.candidates]
+    read = read_history(options.history, candidates, any_machine=options.any_machine)
+    found = judge_history(read, options.limits(), any_load=options.any_load)
+    files = next((row.files for row in (*found.worse, *found.rows) if row.files), read.files)
+    return found, _newest_with_run(files), _newest_with_run(read.candidates)
 
 
 def _newest_with_run(files: tuple[ResultFile, ...]) -> ResultFile:
@@ -165,7 +213,7 @@ def _cause_text(found: Gate, cause: dict[str, Any] | None) -> str:
 
     if cause is None:
         hint = "hint: measure both with gpuprof bench --profile to find the slower layer"
-        return f"\n{hint}\n" if found.slower else ""
+        return f"\n{hint}\n" if found.worse else ""
     lines = []
     for by in SUMMARY_ORDER:
         rows = [row for row in cause.get(by, {}).get("rows", ()) if row["state"] in ("slower", "new")]

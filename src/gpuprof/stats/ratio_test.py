@@ -117,21 +117,24 @@ def compare(
 def compare_many(
     metrics: Mapping[K, tuple[Sequence[float], Sequence[float]]],
     *,
-    margin: float = MARGIN,
+    margin: float | Mapping[K, float] = MARGIN,
     confidence: float = CONFIDENCE,
 ) -> dict[K, Comparison]:
     """Compare several metrics at once, each as (old, new), with a bounded false discovery rate.
 
-    Benjamini and Hochberg's procedure bounds the rate by 1 - `confidence`. Each interval has the level at
-    which its difference was found (Benjamini and Yekutieli).
+    `margin` is one equivalence margin for all of them, or one for each. Benjamini and Hochberg's procedure
+    bounds the rate by 1 - `confidence`. Each interval has the level at which its difference was found
+    (Benjamini and Yekutieli).
     """
-    if not 0 <= margin < 1:
-        raise ValueError(
-            f"{margin} is not an equivalence margin; hint: give a fraction of the time, such as 0.01"
-        )
+    margins = margin if isinstance(margin, Mapping) else dict.fromkeys(metrics, margin)
+    for each in margins.values():
+        if not 0 <= each < 1:
+            raise ValueError(
+                f"{each} is not an equivalence margin; hint: give a fraction of the time, such as 0.01"
+            )
     figures = {name: (_times(old), _times(new)) for name, (old, new) in metrics.items()}
     ratios = {name: log_ratio(*pair) for name, pair in figures.items()}
-    judged = judge_ratios(ratios, dict.fromkeys(ratios, margin), confidence=confidence)
+    judged = judge_ratios(ratios, margins, confidence=confidence)
     return {
         name: _comparison(*pair, ratios[name], judged[name], 1 - confidence) for name, pair in figures.items()
     }
@@ -290,9 +293,11 @@ def launches_needed(
 ) -> int:
     """Return the process runs of each configuration that detect a change, by the normal approximation.
 
-    2 ((z_a + z_b) cv / ln((1 + d) / (1 + m)))^2 + 1, where cv is the coefficient of variation between
-    process runs, and m the equivalence margin that the whole interval must exceed. Raises ValueError for a
-    change within the margin, which no number of process runs detects.
+    2 ((z_a + z_b) cv / ln((1 + d) / (1 + m)))^2, where cv is the coefficient of variation between process
+    runs, and m the equivalence margin that the whole interval must exceed; plus z_a^2 / 4 for Student's
+    distribution (Guenther, American Statistician 35, 1981), 1 at the least. Of many comparisons, `level` is
+    that after the correction: 0.05 over their number. Raises ValueError for a change within the margin,
+    which no number of process runs detects.
     """
     beyond = math.log1p(change) - math.log1p(margin)
     if beyond <= 0:
@@ -300,22 +305,31 @@ def launches_needed(
             f"a change of {change:.2%} is within the margin of {margin:.2%} and cannot be detected"
         )
     normal = NormalDist()
-    z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
-    return math.ceil(2 * (z * variation / beyond) ** 2 + 1)
+    z_level = normal.inv_cdf(1 - level / 2)
+    return _runs_for(z_level, normal.inv_cdf(power), variation / beyond)
+
+
+def _runs_for(z_level: float, z_power: float, relative: float) -> int:
+    return math.ceil(2 * ((z_level + z_power) * relative) ** 2 + _student_runs(z_level))
+
+
+def _student_runs(z_level: float) -> float:
+    return max(1.0, z_level**2 / 4)
 
 
 def required_runs(variation: float, margin: float, *, level: float = 0.05, power: float = 0.8) -> int | None:
     """Return the process runs of each configuration that make a comparison conclusive.
 
-    They show, with this power, both that equal times are *same* (two one-sided tests at `level`,
-    2 ((z_a + z_(b/2)) cv / ln(1 + m))^2 + 1) and that times beyond twice the margin differ. None without a
-    margin, because nothing can be *same* then. A ratio near the margin needs more.
+    They show, with this power, both that equal times are *same* (two one-sided tests at 5%, which is not
+    corrected for many comparisons, 2 ((z_a + z_(b/2)) cv / ln(1 + m))^2 + 1) and that times beyond twice the
+    margin differ, at `level`. None without a margin, because nothing can be *same* then. A ratio near the
+    margin needs more.
     """
     if margin <= 0:
         return None
     normal = NormalDist()
-    z = normal.inv_cdf(1 - level) + normal.inv_cdf((1 + power) / 2)
-    same = math.ceil(2 * (z * variation / math.log1p(margin)) ** 2 + 1)
+    z_same, z_power = normal.inv_cdf(CONFIDENCE), normal.inv_cdf((1 + power) / 2)
+    same = _runs_for(z_same, z_power, variation / math.log1p(margin))
     return max(same, launches_needed(variation, 2 * margin, margin=margin, level=level, power=power))
 
 
@@ -326,8 +340,9 @@ def smallest_change(
     if runs < 2:
         raise ValueError(f"{runs} process runs do not show the variation between runs; hint: use at least 2")
     normal = NormalDist()
-    z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
-    return (1 + margin) * math.exp(z * variation * math.sqrt(2 / (runs - 1))) - 1
+    z_level = normal.inv_cdf(1 - level / 2)
+    z, freedom = z_level + normal.inv_cdf(power), max(runs - _student_runs(z_level), 1.0)
+    return (1 + margin) * math.exp(z * variation * math.sqrt(2 / freedom)) - 1
 
 
 # With fewer files of a segment, the variance is that of all segments.

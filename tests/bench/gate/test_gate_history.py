@@ -18,9 +18,11 @@ from batches import batch_of
 from refusals import refused
 
 from gpuprof.bench.facts import note
-from gpuprof.bench.gate.gate import judge_history
+from gpuprof.bench.gate.gate import Thresholds
+from gpuprof.bench.gate.history import judge_history
 from gpuprof.bench.gate.text import gate_text
 from gpuprof.bench.results.files import Stamp, document_of, to_json
+from gpuprof.bench.results.run_figures import RunFigures, RunMetric
 from gpuprof.bench.results.stored import Configuration, History, ResultFile, read_history
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
@@ -168,7 +170,7 @@ def test_process_runs_alone_would_raise_false_alarms() -> None:
 def few_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
     """For simulations: the level stays, decisions become a little coarser."""
     quick = partial(find_change_points, permutations=199)
-    monkeypatch.setattr("gpuprof.bench.gate.gate.find_change_points", quick)
+    monkeypatch.setattr("gpuprof.bench.gate.history.find_change_points", quick)
 
 
 def verdicts(levels: np.ndarray, change: float, repeats: int = 25) -> list[str]:
@@ -183,23 +185,23 @@ def verdicts(levels: np.ndarray, change: float, repeats: int = 25) -> list[str]:
 
 @pytest.mark.usefixtures("few_permutations")
 def test_a_slower_candidate_fails_and_an_equal_one_does_not() -> None:
-    assert verdicts(np.zeros(20), 0.10).count("slower") >= 24
-    assert verdicts(np.zeros(20), 0.0).count("slower") <= 1
+    assert verdicts(np.zeros(20), 0.10).count("worse") >= 24
+    assert verdicts(np.zeros(20), 0.0).count("worse") <= 1
 
 
 @pytest.mark.usefixtures("few_permutations")
 def test_a_change_in_the_past_is_the_baseline_of_today() -> None:
     slower_since = step(30, 15, 0.20)
-    assert verdicts(slower_since, 0.0).count("slower") <= 1
-    assert verdicts(slower_since, 0.10).count("slower") >= 24
+    assert verdicts(slower_since, 0.0).count("worse") <= 1
+    assert verdicts(slower_since, 0.10).count("worse") >= 24
     # What got faster may not get as slow as it was.
-    assert verdicts(step(30, 15, -0.15), 0.15).count("slower") >= 24
+    assert verdicts(step(30, 15, -0.15), 0.15).count("worse") >= 24
 
 
 @pytest.mark.usefixtures("few_permutations")
 def test_a_drift_in_the_distant_past_lets_no_candidate_fail() -> None:
     drift = np.concatenate([np.linspace(-0.3, 0.0, 20), np.zeros(20)])
-    assert verdicts(drift, 0.0).count("slower") <= 1
+    assert verdicts(drift, 0.0).count("worse") <= 1
 
 
 @pytest.mark.usefixtures("few_permutations")
@@ -225,7 +227,7 @@ def test_steady_files_need_one_candidate_and_noisy_ones_have_the_required_number
     assert row.reason is not None
     assert row.verdict == "inconclusive"
     assert row.reason.values["fix"]["code"] == "gate_needs_margin"
-    wide = judge_history(history_of(noisy, np.zeros(3)), margin=0.025).rows[0]
+    wide = judge_history(history_of(noisy, np.zeros(3)), Thresholds(0.025)).rows[0]
     assert wide.reason is not None
     assert wide.reason.values["fix"]["code"] == "gate_needs_files"
 
@@ -321,7 +323,8 @@ def test_the_exit_code_is_the_outcome(
     )
     assert capsys.readouterr().out.split(":")[0] == {0: "passed", 1: "failed", 3: "passed"}[code]
     assert execute([*command, "--json"]) == code
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    row, mean = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["metric"], mean["metric"]) == ("p50", "mean")
     (change,) = row["change_points"]
     assert (change["before"]["revision"], change["after"]["revision"]) == ("revision7", "revision8")
     assert len(row["baseline"]) == 8
@@ -449,7 +452,47 @@ def test_runs_next_to_the_newest_files_are_compared(
 def test_candidates_count_as_files_of_their_own() -> None:
     generator = np.random.default_rng(52)
     files = series(generator, np.zeros(20))
-    several = judge_history(history_of(files, *series(generator, np.zeros(12))), margin=0.02)
+    several = judge_history(history_of(files, *series(generator, np.zeros(12))), Thresholds(0.02))
     assert several.rows[0].verdict == "same"
     assert several.candidates == 12
     assert replace(several, candidates=1).outcome == "passed"
+
+
+def test_a_history_of_memory_has_its_own_levels() -> None:
+    generator = np.random.default_rng(71)
+
+    def with_memory(day: int, size: float) -> ResultFile:
+        figures = RunFigures({RunMetric.MEMORY: (size,) * 3}, {}, 0, 3)
+        logs = generator.normal(0, 0.002, 3)
+        return replace(dated(day, {MODEL: logs}), more={MODEL: figures})
+
+    files = [with_memory(day, 4e6) for day in range(10)]
+    for size, verdict in ((4e6, "same"), (4.4e7, "worse"), (2e6, "better")):
+        found = judge_history(History(tuple(files), (with_memory(900, size),), ()), Thresholds(0.05))
+        assert found.by_metric == {RunMetric.P50: "same", RunMetric.MEMORY: verdict}
+        row = next(row for row in found.rows if row.metric is RunMetric.MEMORY)
+        assert row.ratio == pytest.approx(size / 4e6)
+
+
+def test_throughput_in_a_history_is_worse_where_there_is_less() -> None:
+    generator = np.random.default_rng(72)
+
+    def with_rate(day: int, rate: float) -> ResultFile:
+        rates = tuple(rate * np.exp(generator.normal(0, 0.002, 3)))
+        figures = RunFigures({RunMetric.THROUGHPUT: rates}, {}, 0, 3)
+        return replace(dated(day, {MODEL: generator.normal(0, 0.002, 3)}), more={MODEL: figures})
+
+    history = History(tuple(with_rate(day, 500) for day in range(10)), (with_rate(900, 300),), ())
+    (row,) = judge_history(history, Thresholds(metrics=(RunMetric.THROUGHPUT,))).rows
+    assert row.verdict == "worse"
+    assert (row.baseline, row.candidate) == (pytest.approx(500, rel=0.01), pytest.approx(300, rel=0.01))
+    assert row.ratio == pytest.approx(5 / 3, rel=0.02)
+
+
+def test_a_busy_candidate_is_inconclusive_against_a_history() -> None:
+    quiet = [dated(day, {MODEL: np.zeros(3)}, more={MODEL: RunFigures(completed=3)}) for day in range(9)]
+    new = dated(900, {MODEL: np.full(3, 0.5)}, more={MODEL: RunFigures(busy=3, completed=3)})
+    found = judge_history(History(tuple(quiet), (new,), ()))
+    assert found.outcome == "inconclusive"
+    assert "gate_background_load" in {each.code for each in found.notes}
+    assert judge_history(History(tuple(quiet), (new,), ()), any_load=True).outcome == "failed"

@@ -1,44 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate: whether a candidate is slower than one result, or than a history, by more than the margin.
+"""The gate: whether a candidate is worse than one result by more than a threshold, metric by metric.
 
-Of one result the unit is the process run, of a history the result file: there the candidate is compared with
-the figures since they last changed.
+Of one result the unit is the process run; against a history (`history.py`) it is the result file.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gpuprof.bench.facts import Diagnostic, note, warning
-from gpuprof.bench.results.stored import Configuration, History, ResultFile
+from gpuprof.bench.results.run_figures import TAILS, RunMetric
+from gpuprof.bench.results.stored import Configuration, ResultFile
 from gpuprof.bench.serialization import to_plain
-from gpuprof.bench.verdicts import GateOutcome, SpeedVerdict
+from gpuprof.bench.verdicts import GateOutcome, GateVerdict
 from gpuprof.errors import BenchmarkError
-from gpuprof.stats.change_points import LEVEL, find_change_points
-from gpuprof.stats.quantiles import CONFIDENCE
-from gpuprof.stats.ratio_test import (
-    MARGIN,
-    Comparison,
-    Judgement,
-    Levels,
-    LogRatio,
-    compare_many,
-    judge_ratios,
-    required_files,
-    required_margin,
-    required_runs,
-)
+from gpuprof.stats.change_points import LEVEL
+from gpuprof.stats.ratio_test import MARGIN, Comparison, Judgement, compare_many, required_runs
 
 MOST_RUNS = 1_000
-# In fewer files without any order, a change appears more often than the level allows.
-FEWEST_FILES = 8
-_MOST_CANDIDATES = 30
-_OPEN = (SpeedVerdict.INCONCLUSIVE, SpeedVerdict.NOT_MEASURED)
+POWER = 0.8
+_OPEN = (GateVerdict.INCONCLUSIVE, GateVerdict.NOT_MEASURED)
+_BUSY_SHARE = 0.5  # of the process runs of a side, from which on times are inconclusive
+# What other processes, and a few slow calls, change by more than they change a median.
+_DEFAULTS = {
+    RunMetric.P95: 0.1,
+    RunMetric.P99: 0.2,
+    RunMetric.MEAN: 0.05,
+    RunMetric.THROUGHPUT: 0.05,
+    RunMetric.MEMORY: 0.05,
+    RunMetric.PROCESS_MEMORY: 0.05,
+    RunMetric.ENERGY: 0.05,
+}
+_VERDICTS = {
+    "slower": GateVerdict.WORSE,
+    "faster": GateVerdict.BETTER,
+    "same": GateVerdict.SAME,
+    "inconclusive": GateVerdict.INCONCLUSIVE,
+}
+Key = tuple[Configuration, RunMetric]
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """By how much a metric may be worse: `margin` of the median, and of others their own or a default.
+
+    `metrics` are those to judge; None is all that have figures. What is named, here or with a threshold of
+    its own, must have figures.
+    """
+
+    margin: float = MARGIN
+    own: Mapping[RunMetric, float] = field(default_factory=dict)
+    metrics: tuple[RunMetric, ...] | None = None
+
+    def of(self, metric: RunMetric) -> float:
+        """Return the threshold of a metric; a default is not below the margin."""
+        return self.own.get(metric, max(self.margin, _DEFAULTS.get(metric, self.margin)))
+
+    def is_named(self, metric: RunMetric) -> bool:
+        """Whether it was asked for by its name."""
+        return metric in self.own or metric in (self.metrics or ())
+
+    @property
+    def judged(self) -> tuple[RunMetric, ...]:
+        """The metrics to judge."""
+        wanted = tuple(RunMetric) if self.metrics is None else (*self.metrics, *self.own)
+        return tuple(each for each in RunMetric if each in wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +95,20 @@ class ChangePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRow:
-    """One configuration; times are means of logarithms or medians over process runs, in seconds.
+    """One metric of one configuration; the figures are means of logarithms or medians over process runs.
 
-    `judgement` is None where the candidate did not measure it, and a Comparison against one result.
-    `variation` is the standard deviation of the logarithms of the units on one side, None where there are too
-    few. Against one result `runs_needed` are the process runs of each side that give a verdict, None where
-    they are not needed or unknown; against a history `files` are those of the level since the last change.
+    `ratio` is above 1 where the candidate is worse. `judgement` is None where the candidate did not measure
+    it, and a Comparison against one result. `variation` is the standard deviation of the logarithms of the
+    units on one side, None where there are too few. Against one result `runs_needed` are the process runs of
+    each side that give all rows a verdict, None where they are not needed or unknown; against a history
+    `files` are those of the level since the last change. `is_busy`: the machine did something else too.
     """
 
     configuration: Configuration
-    baseline_s: float
-    candidate_s: float | None = None
-    ratio: float | None = None
+    metric: RunMetric = RunMetric.P50
+    threshold: float
+    baseline: float | None = None
+    candidate: float | None = None
     judgement: Judgement | Comparison | None = None
     variation: float | None = None
     reason: Diagnostic | None = None
@@ -83,20 +116,37 @@ class GateRow:
     files: tuple[ResultFile, ...] = ()
     all_files: int = 0
     changes: tuple[ChangePoint, ...] = ()
+    is_busy: bool = False
 
     @property
-    def verdict(self) -> SpeedVerdict:
+    def verdict(self) -> GateVerdict:
         """The verdict on the candidate."""
-        return SpeedVerdict.NOT_MEASURED if self.judgement is None else SpeedVerdict(self.judgement.verdict)
+        if self.judgement is None:
+            return GateVerdict.NOT_MEASURED
+        return GateVerdict.INCONCLUSIVE if self.is_busy else _VERDICTS[self.judgement.verdict]
+
+    @property
+    def ratio(self) -> float | None:
+        """The candidate over the baseline, or its inverse where more is better."""
+        if isinstance(self.judgement, Comparison):
+            return self.judgement.ratio
+        if not self.baseline or not self.candidate:
+            return None
+        ratio = self.candidate / self.baseline
+        return 1 / ratio if self.metric.is_higher_better else ratio
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         found = {
             **self.configuration._asdict(),
-            "baseline_s": self.baseline_s,
-            "candidate_s": self.candidate_s,
+            "metric": str(self.metric),
+            "unit": self.metric.unit,
+            "threshold": self.threshold,
+            "baseline_value": self.baseline,
+            "candidate_value": self.candidate,
             "ratio": self.ratio,
             "verdict": str(self.verdict),
+            "busy_machine": self.is_busy,
             "reason": None if self.reason is None else self.reason.to_dict(),
         }
         judged = to_plain(self.judgement)
@@ -124,16 +174,30 @@ class Gate:
 
     @property
     def outcome(self) -> GateOutcome:
-        """Failed where any row is slower, inconclusive where any row is."""
+        """Failed where any row is worse, inconclusive where any row is."""
         verdicts = {row.verdict for row in self.rows}
-        if SpeedVerdict.SLOWER in verdicts:
+        if GateVerdict.WORSE in verdicts:
             return GateOutcome.FAILED
         return GateOutcome.INCONCLUSIVE if verdicts & set(_OPEN) else GateOutcome.PASSED
 
     @property
-    def slower(self) -> tuple[GateRow, ...]:
+    def worse(self) -> tuple[GateRow, ...]:
         """The rows that let it fail."""
-        return tuple(row for row in self.rows if row.verdict == SpeedVerdict.SLOWER)
+        return tuple(row for row in self.rows if row.verdict == GateVerdict.WORSE)
+
+    @property
+    def without_verdict(self) -> tuple[GateRow, ...]:
+        """The rows that leave it inconclusive."""
+        return tuple(row for row in self.rows if row.verdict in _OPEN)
+
+    @property
+    def by_metric(self) -> dict[RunMetric, GateVerdict]:
+        """The worst verdict of each metric."""
+        order = (GateVerdict.WORSE, *_OPEN, GateVerdict.SAME, GateVerdict.BETTER)
+        found: dict[RunMetric, set[GateVerdict]] = {}
+        for row in self.rows:
+            found.setdefault(row.metric, set()).add(row.verdict)
+        return {metric: next(each for each in order if each in found[metric]) for metric in found}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -141,6 +205,7 @@ class Gate:
         return {
             "outcome": str(self.outcome),
             "margin": self.margin,
+            "metrics": {str(metric): str(verdict) for metric, verdict in self.by_metric.items()},
             **more,
             "rows": [row.to_dict() for row in self.rows],
             "notes": [each.to_dict() for each in self.notes],
@@ -151,69 +216,187 @@ class Gate:
 
 
 def judge(
-    baseline: ResultFile, candidate: ResultFile, *, margin: float = MARGIN, any_machine: bool = False
+    baseline: ResultFile,
+    candidate: ResultFile,
+    thresholds: Thresholds | None = None,
+    *,
+    any_machine: bool = False,
+    any_load: bool = False,
 ) -> Gate:
-    """Compare the latencies of all configurations of the baseline, process run by process run.
+    """Compare all metrics of all configurations of the baseline, process run by process run.
 
-    Raises BenchmarkError where the two were measured on different machines (unless `any_machine`), in
-    different ways, or have nothing in common.
+    Times of a busy machine are inconclusive, unless `any_load`. Raises BenchmarkError where the two were
+    measured on different machines (unless `any_machine`), in different ways, or have nothing in common.
     """
+    limits = thresholds or Thresholds()
     notes = [*_differences(baseline, candidate, any_machine), *_aborted(baseline), *_aborted(candidate)]
     shared = [each for each in baseline.medians_s if each in candidate.medians_s]
     if not shared:
-        raise _nothing_shared(candidate, str(baseline.path), next(iter(baseline.medians_s)))
+        raise nothing_shared(candidate, str(baseline.path), next(iter(baseline.medians_s)))
     for each in shared:
         _check_way(each, baseline, candidate)
-    pairs = {each: (_figures(baseline, each), _figures(candidate, each)) for each in shared}
-    compared = compare_many(pairs, margin=margin)
-    rows = tuple(
-        _compared_row(each, *pairs[each], compared[each])
-        if each in compared
-        else GateRow(configuration=each, baseline_s=float(np.median(_figures(baseline, each))))
-        for each in baseline.medians_s
+        _check_figures(each, baseline, candidate)
+    sides = ((baseline,), (candidate,))
+    judged = [key for each in shared for key in judged_keys(each, limits, sides)]
+    pairs = {key: (baseline.figures(*key), candidate.figures(*key)) for key in judged if is_whole(key, sides)}
+    compared = compare_many(
+        {key: pair[::-1] if key[1].is_higher_better else pair for key, pair in pairs.items()},
+        margin={key: limits.of(key[1]) for key in pairs},
     )
-    notes += _only_candidate([each for each in candidate.medians_s if each not in baseline.medians_s])
-    return Gate(rows, margin, tuple(notes))
+    rows = [
+        _compared_row(
+            key, pairs[key], compared[key], len(pairs), is_busy=not any_load and is_busy(key, *sides)
+        )
+        if key in compared
+        else unmeasured_row(key, limits, sides)
+        for key in judged
+    ]
+    rows += [
+        unmeasured_row((each, RunMetric.P50), limits, sides)
+        for each in baseline.medians_s
+        if each not in shared
+    ]
+    notes += side_notes(shared, limits, sides)
+    notes += only_candidate([each for each in candidate.medians_s if each not in baseline.medians_s])
+    return Gate(tuple(rows), limits.margin, tuple(notes))
+
+
+Sides = tuple[Sequence[ResultFile], Sequence[ResultFile]]
+
+
+def judged_keys(each: Configuration, limits: Thresholds, sides: Sides) -> Iterator[Key]:
+    """Yield the metrics of a configuration to judge: what is named, and what the baseline has."""
+    for metric in limits.judged:
+        if limits.is_named(metric) or metric is RunMetric.P50 or _is_judged((each, metric), sides):
+            yield each, metric
+
+
+def _is_judged(key: Key, sides: Sides) -> bool:
+    each, metric = key
+    if metric in TAILS:
+        return is_whole(key, sides)  # otherwise there is a note
+    if metric is RunMetric.THROUGHPUT:
+        # Of single calls it is the inverse of the mean.
+        return any(file.ways[each][0] == "throughput" for file in sides[0] if each in file.ways)
+    if metric is RunMetric.PROCESS_MEMORY:
+        # Results of earlier versions have no other.
+        return is_whole(key, sides) and not is_whole((each, RunMetric.MEMORY), sides)
+    return any(file.figures(each, metric) for file in sides[0])
+
+
+def is_whole(key: Key, sides: Sides) -> bool:
+    """Whether both sides have figures of a metric."""
+    return all(any(file.figures(*key) for file in side) for side in sides)
+
+
+def unmeasured_row(key: Key, limits: Thresholds, sides: Sides) -> GateRow:
+    """Return the row of what one side has no figures of."""
+    each, metric = key
+    old, new = (next((found for file in side if (found := file.figures(*key))), ()) for side in sides)
+    missing = next(
+        (why for side in sides for file in side if (why := file.of(each).missing.get(metric))), None
+    )
+    reason = missing or note("gate_no_figure", has_baseline=bool(old), has_candidate=bool(new))
+    return GateRow(
+        configuration=each,
+        metric=metric,
+        threshold=limits.of(metric),
+        baseline=float(np.median(old)) if old else None,
+        candidate=float(np.median(new)) if new else None,
+        reason=None if metric is RunMetric.P50 else reason,
+    )
 
 
 def _compared_row(
-    each: Configuration, old: Sequence[float], new: Sequence[float], compared: Comparison
+    key: Key,
+    pair: tuple[Sequence[float], Sequence[float]],
+    compared: Comparison,
+    rows: int,
+    *,
+    is_busy: bool,
 ) -> GateRow:
-    variation = _variation(old, new)
+    variation = _variation(*pair)
     return GateRow(
-        configuration=each,
-        baseline_s=float(np.median(old)),
-        candidate_s=float(np.median(new)),
-        ratio=compared.ratio,
+        configuration=key[0],
+        metric=key[1],
+        threshold=compared.margin,
+        baseline=float(np.median(pair[0])),
+        candidate=float(np.median(pair[1])),
         judgement=compared,
         variation=variation,
-        reason=_reason(compared),
-        runs_needed=runs_needed(compared, variation),
+        reason=note("gate_busy_machine") if is_busy else reason_of_verdict(compared),
+        runs_needed=None if is_busy else runs_needed(compared, variation, rows),
+        is_busy=is_busy,
     )
 
 
-def runs_needed(compared: Comparison, variation: float | None) -> int | None:
-    """Return the process runs a side that give a verdict; None where there is one, or where it is unknown."""
+def runs_needed(compared: Comparison, variation: float | None, rows: int = 1) -> int | None:
+    """Return the process runs a side that give a verdict; None where there is one, or where it is unknown.
+
+    With so many, all `rows` together have a verdict with a power of 80%: each of them fails to have one with
+    a probability of at most 20% / `rows` (Bonferroni).
+    """
     if compared.verdict != "inconclusive" or variation is None:
         return None
-    wanted = required_runs(variation, compared.margin, level=compared.level)
+    power = 1 - (1 - POWER) / rows
+    wanted = required_runs(variation, compared.margin, level=compared.level, power=power)
     # With so many already, the ratio lies near the margin: half the width takes four times as many.
     made = min(compared.old_launches, compared.new_launches)
     return 4 * made if wanted is not None and wanted <= made else wanted
 
 
-def _reason(judged: Judgement | Comparison) -> Diagnostic | None:
+def reason_of_verdict(judged: Judgement | Comparison) -> Diagnostic | None:
     """Return why the verdict is not that both are the same."""
     code = _REASONS.get(judged.reason)
     return None if code is None else note(code, margin=judged.margin)
 
 
 _REASONS = {
-    "above_margin": "gate_slower",
-    "below_margin": "gate_faster",
+    "above_margin": "gate_worse",
+    "below_margin": "gate_better",
     "across_margin": "gate_crosses",
     "too_few_runs": "gate_one_run",
 }
+
+
+# --- what else is known of both sides --------------------------------------------------------------
+
+
+def is_busy(key: Key, *sides: Sequence[ResultFile]) -> bool:
+    """Whether half of the process runs of a side, or more, had background load that changes the metric."""
+    return key[1].depends_on_load and any(_busy_share(key[0], side) >= _BUSY_SHARE for side in sides)
+
+
+def _busy_share(each: Configuration, side: Sequence[ResultFile]) -> float:
+    found = [file.of(each) for file in side]
+    return sum(one.busy for one in found) / max(1, sum(one.completed for one in found))
+
+
+def side_notes(shared: Sequence[Configuration], limits: Thresholds, sides: Sides) -> list[Diagnostic]:
+    """Return what a reader needs to know of both sides: background load, and metrics that are not judged."""
+    return [*_busy_notes(shared, sides), *_tail_notes(shared, limits, sides)]
+
+
+def _busy_notes(shared: Sequence[Configuration], sides: Sides) -> Iterator[Diagnostic]:
+    """Yield a warning for each file that was measured on a busy machine."""
+    for file in (file for side in sides for file in side):
+        busy = sum(file.of(each).busy for each in shared)
+        if busy:
+            measured = sum(file.of(each).completed for each in shared)
+            yield warning("gate_background_load", path=str(file.path), busy=busy, measured=measured)
+
+
+def _tail_notes(shared: Sequence[Configuration], limits: Thresholds, sides: Sides) -> Iterator[Diagnostic]:
+    """Yield the tail metrics that are not judged, since a process run has too few samples for them."""
+    for metric in TAILS:
+        if metric not in limits.judged or limits.is_named(metric):
+            continue
+        lacking = [each for each in shared if not is_whole((each, metric), sides)]
+        found = [file.of(each).missing.get(metric) for each in lacking for side in sides for file in side]
+        known = [each for each in found if each is not None]
+        why = min(known, key=lambda each: each.values.get("samples", 0), default=None)
+        if why is not None:
+            yield note("tail_not_judged", metric=str(metric), configurations=len(lacking), reason=why)
 
 
 def _differences(baseline: ResultFile, candidate: ResultFile, any_machine: bool) -> Iterator[Diagnostic]:
@@ -260,13 +443,12 @@ def _check_way(each: Configuration, baseline: ResultFile, candidate: ResultFile)
             )
 
 
-def _figures(side: ResultFile, each: Configuration) -> tuple[float, ...]:
-    figures = side.medians_s[each]
-    if not figures:
-        raise BenchmarkError(
-            "no_process_run", f"{side.path}: no process run of {each} completed: measure it again"
-        )
-    return figures
+def _check_figures(each: Configuration, *sides: ResultFile) -> None:
+    for side in sides:
+        if not side.medians_s[each]:
+            raise BenchmarkError(
+                "no_process_run", f"{side.path}: no process run of {each} completed: measure it again"
+            )
 
 
 def _variation(*sides: Sequence[float]) -> float | None:
@@ -276,7 +458,8 @@ def _variation(*sides: Sequence[float]) -> float | None:
     return math.sqrt(squares / freedom) if freedom else None
 
 
-def _nothing_shared(candidate: ResultFile, baseline: str, first: Configuration) -> BenchmarkError:
+def nothing_shared(candidate: ResultFile, baseline: str, first: Configuration) -> BenchmarkError:
+    """Return the error of two sides without a common configuration."""
     return BenchmarkError(
         "no_configuration",
         f"{candidate.path} has no configuration of {baseline} ({first}, ...): "
@@ -284,108 +467,7 @@ def _nothing_shared(candidate: ResultFile, baseline: str, first: Configuration) 
     )
 
 
-def _only_candidate(new: Iterable[Configuration]) -> list[Diagnostic]:
+def only_candidate(new: Iterable[Configuration]) -> list[Diagnostic]:
+    """Return the note on configurations that the baseline lacks."""
     names = [str(each) for each in new]
     return [note("only_candidate", configurations=names)] if names else []
-
-
-# --- against a history ---------------------------------------------------------------------------
-
-
-def judge_history(history: History, *, margin: float = MARGIN, seed: int = 0) -> Gate:
-    """Find where each configuration's figures changed, and judge the candidates by the files since then.
-
-    Raises BenchmarkError where history and candidates have nothing in common.
-    """
-    measured = list(dict.fromkeys(each for file in history.candidates for each in file.medians_s))
-    known = {each for file in history.files for each in file.medians_s}
-    shared = [each for each in measured if each in known]
-    if not shared:
-        raise _nothing_shared(history.candidates[0], "the history", measured[0])
-    series = [_Series(history, each, seed) for each in [*shared, *_lacking(history, measured)]]
-    ratios = {each.configuration: each.ratio for each in series if each.new}
-    judged = judge_ratios(ratios, dict.fromkeys(ratios, margin))
-    rows = tuple(each.row(judged.get(each.configuration)) for each in series)
-    few = sum(row.all_files < FEWEST_FILES for row in rows)
-    notes = [note("few_files", few=few, configurations=len(rows), fewest=FEWEST_FILES)] if few else []
-    notes += _only_candidate(each for each in measured if each not in {row.configuration for row in rows})
-    return Gate(rows, margin, (*history.notes, *notes), True, len(history.candidates))
-
-
-def _lacking(history: History, measured: Sequence[Configuration]) -> list[Configuration]:
-    """Return what the newest file of a measured model has and the candidates lack."""
-
-    def kind(each: Configuration) -> tuple[str | None, ...]:
-        return each.framework, each.model, each.device_type, each.dtype
-
-    lacking: dict[Configuration, None] = {}
-    for wanted in {kind(each) for each in measured}:
-        files = [[each for each in file.medians_s if kind(each) == wanted] for file in history.files]
-        newest: list[Configuration] = next((found for found in reversed(files) if found), [])
-        lacking |= dict.fromkeys(each for each in newest if each not in measured)
-    return sorted(lacking, key=str)
-
-
-class _Series:
-    """The files of one configuration, and the candidates that measured it."""
-
-    def __init__(self, history: History, configuration: Configuration, seed: int) -> None:
-        self.configuration = configuration
-        self.files = [each for each in history.files if configuration in each.medians_s]
-        self.new = [each for each in history.candidates if configuration in each.medians_s]
-        self._candidates = len(history.candidates)
-        logs = [np.log(each.medians_s[configuration]) for each in self.files]
-        changes = find_change_points([float(each.mean()) for each in logs], seed=seed)
-        self.levels = Levels(tuple(logs), tuple(changes))
-
-    @property
-    def ratio(self) -> LogRatio | None:
-        """The candidates over the level; None where the variation between files is unknown."""
-        return self.levels.against([np.log(each.medians_s[self.configuration]) for each in self.new])
-
-    def row(self, judged: Judgement | None) -> GateRow:
-        """Return what is found."""
-        begin, end = self.levels.last
-        variance = self.levels.between_files()
-        variation = None if variance is None else math.sqrt(variance.value)
-        new = [float(np.log(each.medians_s[self.configuration]).mean()) for each in self.new]
-        baseline_s = math.exp(float(self.levels.figures[begin:end].mean()))
-        candidate_s = math.exp(sum(new) / len(new)) if new else None
-        return GateRow(
-            configuration=self.configuration,
-            all_files=len(self.files),
-            files=tuple(self.files[begin:end]),
-            baseline_s=baseline_s,
-            candidate_s=candidate_s,
-            ratio=None if candidate_s is None else candidate_s / baseline_s,
-            variation=variation,
-            judgement=judged,
-            reason=None if judged is None else self._reason(judged, variation, end - begin),
-            changes=tuple(self._change(number) for number in range(len(self.levels.changes))),
-        )
-
-    def _reason(self, judged: Judgement, variation: float | None, files: int) -> Diagnostic | None:
-        """Return why the verdict is not that both are the same; the unit is the file."""
-        if judged.verdict != "inconclusive":
-            return _reason(judged)
-        if variation is None:
-            return note("gate_one_file")
-        fix = self._fix(judged, variation, files)
-        return note("gate_crosses_of_files", margin=judged.margin, variation=variation, files=files, fix=fix)
-
-    def _fix(self, judged: Judgement, variation: float, files: int) -> Diagnostic:
-        margin, level = judged.margin, judged.level
-        needed = required_files(variation, files, margin, level=level) if margin else None
-        if needed is not None and self._candidates < needed <= _MOST_CANDIDATES:
-            return note("gate_needs_files", files=needed)
-        if needed is not None and needed <= self._candidates:
-            return note("gate_near_margin")
-        enough = required_margin(variation, files, level=level)
-        return note("gate_needs_margin", percent=math.ceil(enough * 100))
-
-    def _change(self, number: int) -> ChangePoint:
-        first = self.levels.changes[number]
-        ratio = self.levels.change(number)
-        assert ratio is not None  # a segment has two files at the least
-        low, high = ratio.interval(1 - CONFIDENCE)
-        return ChangePoint(self.files[first - 1], self.files[first], math.exp(ratio.value), low, high)

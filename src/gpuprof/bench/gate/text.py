@@ -4,20 +4,24 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuprof.bench.gate.gate import MOST_RUNS, ChangePoint, Gate, GateRow
 from gpuprof.bench.number_text import interval_text, time_text
+from gpuprof.bench.results.run_figures import RunMetric
 from gpuprof.bench.results.stored import Configuration
-from gpuprof.bench.verdicts import GateOutcome, SpeedVerdict
+from gpuprof.bench.verdicts import GateOutcome
 from gpuprof.stats.change_points import LEVEL
 from gpuprof.stats.ratio_test import Comparison
+from gpuprof.text.messages import listed
 from gpuprof.text.sanitize import cell_width, escape_text
 from gpuprof.text.table import GAP, MIN_FLEXIBLE_WIDTH, Column, text_table, wrapped
+from gpuprof.text.units import format_bytes, format_quantity
 
 _WIDTH = 100
 _COLUMNS = (
     Column("configuration", right=False),
+    Column("metric", right=False),
     Column("baseline"),
     Column("candidate"),
     Column("ratio"),
@@ -25,43 +29,65 @@ _COLUMNS = (
     Column("compared", right=False),
     Column("verdict", right=False),
 )
+_VALUES: dict[RunMetric, Callable[[float], str]] = {
+    RunMetric.THROUGHPUT: lambda rate: f"{format_quantity(rate)}/s",
+    RunMetric.MEMORY: lambda size: format_bytes(round(size)),
+    RunMetric.PROCESS_MEMORY: lambda size: format_bytes(round(size)),
+    RunMetric.ENERGY: lambda joules: f"{joules:.3g} J",
+}
 
 
 def gate_text(gate: Gate) -> str:
     """Return the whole text, at most 100 columns wide where names allow it."""
-    shared, names = name_parts([row.configuration for row in gate.rows])
-    table = _names_table(_COLUMNS, names, [_cells(row) for row in gate.rows])
-    reasons = dict.fromkeys(
-        wrapped(f"{row.configuration}: {row.reason}") for row in gate.rows if row.reason is not None
-    )
+    distinct = list(dict.fromkeys(row.configuration for row in gate.rows))
+    shared, short = name_parts(distinct)
+    names = dict(zip(distinct, short, strict=True))
+    first = {each: next(row for row in gate.rows if row.configuration == each) for each in distinct}
+    shown = [names[row.configuration] if row is first[row.configuration] else "" for row in gate.rows]
+    table = _names_table(_COLUMNS, shown, [_cells(row) for row in gate.rows])
     lines = [wrapped(f"{gate.outcome}: {_sentence(gate)}"), ""]
     lines += [wrapped(f"all: {shared}"), ""] if shared else []
-    lines += [table, "", *_change_lines(gate), *reasons, *_required_runs(gate)]
-    return "\n".join([*lines, *(wrapped(f"note: {note}") for note in gate.notes)]).rstrip()
+    lines += [table, "", *_change_lines(gate), *_reason_lines(gate, names), *_required_runs(gate)]
+    return "\n".join([*lines, *(wrapped(f"{each.severity}: {each}") for each in gate.notes)]).rstrip()
+
+
+def _reason_lines(gate: Gate, names: Mapping[Configuration, str]) -> Iterator[str]:
+    """Yield each reason once, with the rows that have it."""
+    found: dict[str, list[str]] = {}
+    for row in gate.rows:
+        if row.reason is not None:
+            found.setdefault(str(row.reason), []).append(f"{row.metric} of {names[row.configuration]}")
+    yield from (wrapped(f"{listed(rows)}: {reason}") for reason, rows in found.items())
 
 
 def _sentence(gate: Gate) -> str:
     count = len(gate.rows)
-    beyond = f"by more than {gate.margin:.1%}{' than the level of the history' if gate.is_history else ''}"
+    beyond = f"by more than the threshold{' than the level of the history' if gate.is_history else ''}"
     if gate.outcome == GateOutcome.FAILED:
-        return f"{len(gate.slower)} of {count} slower {beyond}"
+        metrics = ", ".join(dict.fromkeys(str(row.metric) for row in gate.worse))
+        return f"{len(gate.worse)} of {count} figures worse {beyond} ({metrics})"
     if gate.outcome == GateOutcome.PASSED:
-        return f"none of {count} slower {beyond}"
-    verdicts = (SpeedVerdict.INCONCLUSIVE, SpeedVerdict.NOT_MEASURED)
-    inconclusive = sum(row.verdict in verdicts for row in gate.rows)
-    return f"{inconclusive} of {count} without a verdict; none shown to be slower {beyond}"
+        return f"none of {count} figures worse {beyond}"
+    return (
+        f"{len(gate.without_verdict)} of {count} figures without a verdict; none shown to be worse {beyond}"
+    )
 
 
 def _cells(row: GateRow) -> tuple[str, ...]:
     judged = row.judgement
     return (
-        time_text(row.baseline_s),
-        time_text(row.candidate_s),
+        f"{row.metric} ({row.threshold * 100:.3g}%)",
+        _value(row, row.baseline),
+        _value(row, row.candidate),
         "-" if row.ratio is None or judged is None else f"{row.ratio:.3f}",
         "-" if judged is None else interval_text(judged.low, judged.high),
         _compared(row),
         str(row.verdict),
     )
+
+
+def _value(row: GateRow, value: float | None) -> str:
+    return "-" if value is None else _VALUES.get(row.metric, time_text)(value)
 
 
 def _compared(row: GateRow) -> str:
@@ -78,7 +104,7 @@ def _change_lines(gate: Gate) -> Iterator[str]:
     if changed:
         yield f"changes of level (a history without any shows one in {LEVEL:.0%} of cases):"
     for row in changed:
-        yield wrapped(f"  {row.configuration}:", indent="  ")
+        yield wrapped(f"  {row.configuration}, {row.metric}:", indent="  ")
         yield from (wrapped(f"    {_change(each)}", indent="      ") for each in row.changes)
     since = {row.files[0].timestamp[:10]: None for row in gate.rows if row.files}
     if gate.is_history:
@@ -98,12 +124,12 @@ def _required_runs(gate: Gate) -> Iterator[str]:
     if not known:
         return
     needed, row = max(known, key=lambda each: each[0])
-    varies = f"process runs of {row.configuration} vary by {row.variation:.1%}"
+    varies = f"{row.metric} of {row.configuration} varies by {row.variation:.1%} between process runs"
     if needed > MOST_RUNS:
-        fix = f"more than {MOST_RUNS:,} process runs a side; use a quieter machine or a wider --margin"
+        fix = f"more than {MOST_RUNS:,} process runs a side; use a quieter machine or a wider threshold"
     else:
         fix = f"about {needed} process runs a side, gpuprof bench --launches {needed}"
-    yield wrapped(f"required sample size: {fix} ({varies}, the margin is {gate.margin:.1%})")
+    yield wrapped(f"required sample size: {fix} ({varies}, its threshold is {row.threshold:.1%})")
 
 
 def name_parts(configurations: Sequence[Configuration]) -> tuple[str, list[str]]:

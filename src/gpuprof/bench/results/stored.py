@@ -15,6 +15,7 @@ from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.bench.failures import reason_of
 from gpuprof.bench.results.files import FORMAT_VERSION
 from gpuprof.bench.results.result import Result
+from gpuprof.bench.results.run_figures import RunFigures, RunMetric, run_figures
 from gpuprof.errors import BenchmarkError
 
 _MACHINE = ("processor", "architecture", "cores", "usable_cores")
@@ -43,7 +44,8 @@ _NAMED = 3  # files in one line, before "and N more"
 class ResultFile:
     """One result file: the medians of its completed process runs, by configuration, and how it was measured.
 
-    `aborted` counts the process runs that are left out, of how many; `ways` are mode and caches.
+    `aborted` counts the process runs that are left out, of how many; `ways` are mode and caches; `more` are
+    the other figures of each process run.
     """
 
     path: Path
@@ -56,6 +58,17 @@ class ResultFile:
     medians_s: dict[Configuration, tuple[float, ...]]
     ways: Mapping[Configuration, tuple[str, str]]
     aborted: Mapping[Configuration, tuple[int, int]] = field(default_factory=dict)
+    more: Mapping[Configuration, RunFigures] = field(default_factory=dict)
+
+    def figures(self, configuration: Configuration, metric: RunMetric) -> tuple[float, ...]:
+        """Return one figure of each completed process run; empty where there are none."""
+        if metric is RunMetric.P50:
+            return self.medians_s.get(configuration, ())
+        return self.of(configuration).values.get(metric, ())
+
+    def of(self, configuration: Configuration) -> RunFigures:
+        """Return the figures besides the median."""
+        return self.more.get(configuration, RunFigures())
 
     @property
     def at(self) -> datetime:
@@ -107,6 +120,7 @@ def read_result_file(path: Path) -> ResultFile:
                 each: (len(result.launches) - len(medians_s[each]), len(result.launches))
                 for each, result in results.items()
             },
+            more={each: run_figures(result) for each, result in results.items()},
         )
     except (BenchmarkError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise BenchmarkError(
