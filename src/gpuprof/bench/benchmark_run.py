@@ -118,14 +118,20 @@ class Benchmark:
         return outcome
 
     def _probing(self) -> Settings:
-        """Return how long a probe measures: enough for the quantile of a batch that just meets the target."""
-        target = self.request.target
+        """Return how a probe measures: as was asked for, by default as long as the target's quantile needs.
+
+        Without a target one call shows whether the batch fits, and nothing is timed.
+        """
+        target, asked = self.request.target, self.request.job.measuring
         if target is None:
             return Settings(iterations=1, warmup=0)
         share = 0.5 if target.share is None else target.share
-        at_limit_s = _ENOUGH * samples_needed(share) * target.limit_s
-        duration_s = min(max(_PROBE_S, at_limit_s), _LONGEST_PROBE_S)
-        return Settings(duration_s=duration_s, warmup_limit_s=_PROBE_S, quantile=share)
+        duration_s = asked.duration_s
+        if duration_s is None and asked.iterations is None:
+            at_limit_s = _ENOUGH * samples_needed(share) * target.limit_s
+            duration_s = min(max(_PROBE_S, at_limit_s), _LONGEST_PROBE_S)
+        limit_s = min(_PROBE_S, asked.warmup_limit_s)
+        return dataclasses.replace(asked, duration_s=duration_s, warmup_limit_s=limit_s, quantile=share)
 
     def _outcome(self, session: SessionResult, number: int) -> ProbeOutcome:
         if isinstance(session.failure, DoesNotFitError):
