@@ -214,3 +214,22 @@ def test_drift_is_the_relative_rise_of_the_time() -> None:
     still = relative_drift(np.random.default_rng(23).normal(1, 0.01, 5_000))
     assert still is not None
     assert abs(still.value) < 0.002
+
+
+@pytest.mark.parametrize("count", [4, 5, 6, 8, 12, 30])
+def test_at_most_one_in_twenty_series_without_a_trend_drifts(count: int) -> None:
+    generator = np.random.default_rng(140 + count)
+    repeats, alarms = 400, 0
+    for _ in range(repeats):
+        found = relative_drift(generator.lognormal(0, 0.05, count))
+        alarms += found is not None and (found.low > 0 or found.high < 0)
+    # 20 are expected; more than 30 have a probability of 1 in 100.
+    assert alarms <= 30
+    if count == 4:
+        assert alarms == 0  # too few samples
+
+
+def test_a_drift_is_found_in_few_samples() -> None:
+    found = relative_drift(np.array([1.0, 1.1, 1.2, 1.3, 1.4]))
+    assert found is not None
+    assert found.low > 0

@@ -160,6 +160,9 @@ def summarize(samples: Floats) -> SummaryFigures | None:
     )
 
 
+FEWEST_FOR_TREND = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Slope:
     """A trend's slope with its 95% interval."""
@@ -170,11 +173,12 @@ class Slope:
 
 
 def theil_sen(places: Floats, values: Floats, confidence: float = CONFIDENCE) -> Slope | None:
-    """Return the median of the slopes between all pairs of points; None for fewer than four points.
+    """Return the median of the slopes between all pairs of points; None for too few points.
 
-    The interval is Sen's (JASA 63, 1968).
+    The interval is Sen's (JASA 63, 1968), by the normal distribution. Without a trend, 8 in 100 intervals of
+    four points leave out 0, and about 5 in 100 or fewer of more points (simulated).
     """
-    if len(values) < 4:
+    if len(values) < FEWEST_FOR_TREND:
         return None
     found = scipy_module("stats").theilslopes(values, places, alpha=confidence)
     return Slope(float(found.low_slope), float(found.slope), float(found.high_slope))
