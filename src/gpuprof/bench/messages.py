@@ -276,6 +276,9 @@ TEMPLATES: dict[str, Template] = {
     "no_reference_copy": "no reference: {reason}",
     "no_layers_seen": "no layer below the model was called in a way that hooks see",
     # --- quality ---
+    "baseline_not_finite_too": lambda values: (
+        f"{_not_finite(values)}, at the same places as those of the baseline, which is no reference there"
+    ),
     "is_baseline": "it is what the others are compared with",
     "outputs_not_compared_as_requested": "its outputs were not compared, as requested",
     "outputs_not_compared": "its outputs were not compared: {reason:fact}",
@@ -305,6 +308,7 @@ TEMPLATES: dict[str, Template] = {
     "keep_baseline": "Keep {variant}: {reason:fact}",
     "faster_but_unfit": "{variant} is faster, but {reason:fact}",
     "inconclusive_and_unfit": "whether {variant} is faster is inconclusive, but {reason:fact}",
+    "baseline_not_recommended": "No variant is recommended: of {variant}, the baseline, {reason:fact}",
     "all_others_failed": "no other variant could be measured",
     "none_faster": "no other variant is faster",
     "by_batch_size": _by_batch_size,
@@ -324,6 +328,11 @@ TEMPLATES: dict[str, Template] = {
     "do_not_take": lambda values: (
         f"do not take {values['variant']}, though it {'is' if values['is_certain'] else 'may be'} even faster"
     ),
+    "judge_by_metric": (
+        "judge the outputs of {variant} with a metric of your own (--metric): labels are given, and no "
+        "output is scores of classes"
+    ),
+    "fix_outputs": "repair what prevents a comparison of the outputs of {variant}",
     "compare_labelled": "compare {variant} on labelled data before it is used (--dataset)",
     "take_at_batch_sizes": "take {variant} at batch size {sizes:sizes}",
     "none_faster_there": "nothing is faster there",

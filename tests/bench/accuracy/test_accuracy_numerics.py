@@ -135,3 +135,9 @@ def test_json_gets_no_nan() -> None:
     assert json.dumps(to_finite({"a": (np.inf, [float("nan"), 1.5], "x")}), allow_nan=False) == (
         '{"a": [null, [null, 1.5], "x"]}'
     )
+
+
+def test_what_the_baseline_has_too_is_not_new() -> None:
+    found = summed(([np.nan, 1.0, np.inf, 2.0], [np.nan, np.nan, 3.0, 2.0]))
+    assert (found.baseline_not_finite.count, found.optimized_not_finite.count) == (2, 2)
+    assert found.new_not_finite == 1

@@ -400,6 +400,44 @@ def test_a_baseline_with_broken_outputs_is_reported() -> None:
     assert (reason.code, reason.values["nan"]) == ("outputs_not_finite", 7)
 
 
+def test_nan_that_the_baseline_has_too_is_not_blamed_on_the_variant() -> None:
+    broken = {"old": accuracy_of(nan=7), "new": accuracy_of(nan=7, new_not_finite=0)}
+    found = document({"old": OLD, "new": FASTER}, found=broken)
+    assert found["summary"]["choice"] is None
+    headline = found["summary"]["headline"]
+    assert headline["code"] == "quality_unknown"
+    assert headline["values"]["reason"]["code"] == "baseline_not_finite_too"
+    advised = {
+        (each["action"]["code"], each["action"]["values"].get("variant")) for each in found["recommendations"]
+    }
+    assert ("fix_variant", "old") in advised
+    assert not advised & {("compare_labelled", "new"), ("do_not_take", "new"), ("leave_out", "new")}
+    worse = document(
+        {"old": OLD, "new": FASTER}, found={**broken, "new": accuracy_of(nan=8, new_not_finite=1)}
+    )
+    assert worse["summary"]["choice"] is None  # the baseline computes NaN too
+    assert worse["summary"]["headline"]["code"] == "baseline_not_recommended"
+
+
+def advised_for(found: dict[str, Any] | None, *codes: str) -> set[str]:
+    """The codes of the advice on a faster variant with an accuracy, in a comparison with notes."""
+    made = conclusive({"new": ("faster", 1.5, 1.6, 1.7)}, {} if found is None else {"new": found})
+    made["notes"] = [note(code, variant="new").to_dict() for code in codes]
+    return {code for code, _ in actions(find(made).recommendations)}
+
+
+def test_advice_that_is_followed_is_not_given() -> None:
+    unlabelled = accuracy_of(verdict=None, change=None, labelled=False, tolerance="beyond")
+    assert "compare_labelled" in advised_for(unlabelled)
+    # The data set has labels, and no output is scores of classes.
+    given = advised_for(unlabelled, "labels_not_used")
+    assert "compare_labelled" not in given
+    assert "judge_by_metric" in given
+    few = advised_for(accuracy_of(verdict="inconclusive"))
+    assert "compare_labelled" not in few
+    assert "more_labelled_samples" in few
+
+
 def test_traffic_does_not_roll_out_wrong_outputs() -> None:
     made = conclusive({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": accuracy_of(nan=3)})
     arm = ArmRequests([10_000_000] * 400)

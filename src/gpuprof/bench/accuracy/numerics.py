@@ -106,7 +106,8 @@ class Numerics:
     `mse` is mean((o - b)^2); `relative_l2` sqrt(sum((o - b)^2) / sum(b^2)), None where all b are 0;
     `cosine_mean` and `cosine_min` are over the samples' cosines b.o / (|b| |o|), samples of nothing but zeros
     left out; `max_relative_error` is the largest |o - b| / |b| where b is not 0. `different` counts elements
-    that are not equal (two NaNs are). Of whole numbers there are `different` and `max_abs_error` only.
+    that are not equal (two NaNs are), `new_not_finite` those that are finite in the baseline alone. Of whole
+    numbers there are `different` and `max_abs_error` only.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Numerics:
     max_relative_place: Place | None
     baseline_not_finite: NotFinite
     optimized_not_finite: NotFinite
+    new_not_finite: int = 0
 
 
 @dataclass(slots=True)
@@ -159,6 +161,7 @@ class NumericsSum:
         self._least_cosine: tuple[float, int] | None = None
         self._largest, self._largest_relative = _Largest(), _Largest()
         self._not_finite = NotFiniteCount(), NotFiniteCount()
+        self._new_not_finite = 0
 
     def add(self, baseline: Array, optimized: Array, dtypes: tuple[str, str] | None = None) -> None:
         """Add a batch of equal shape, the samples along the first axis; a scalar is one sample."""
@@ -190,6 +193,7 @@ class NumericsSum:
             finite = tuple(np.isfinite(each) for each in (old, new))
             for count, values, flags in zip(self._not_finite, (old, new), finite, strict=True):
                 count.add(values, flags, self.samples)
+            self._new_not_finite += int((finite[0] & ~finite[1]).sum())
             both = finite[0] & finite[1]
             old[~both] = new[~both] = 0.0
             self._compared += int(both.sum())
@@ -246,6 +250,7 @@ class NumericsSum:
             max_relative_place=self._largest_relative.place if is_real else None,
             baseline_not_finite=self._not_finite[0].result(),
             optimized_not_finite=self._not_finite[1].result(),
+            new_not_finite=self._new_not_finite,
         )
 
     @property

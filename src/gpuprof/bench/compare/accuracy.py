@@ -168,9 +168,9 @@ class _AccuracyRun:
 
 
 def _diverges(figures: AccuracyFigures) -> bool:
-    """Whether a variant's outputs are worse than its type explains, or not finite."""
+    """Whether a variant's outputs are worse than its type explains, or newly not finite."""
     is_beyond = figures.tolerance == ToleranceVerdict.BEYOND
-    return is_beyond or figures.verdict == AccuracyVerdict.LOWER or not figures.is_finite
+    return is_beyond or figures.verdict == AccuracyVerdict.LOWER or figures.has_new_not_finite
 
 
 _SCORES = ("accuracy", "precision", "recall", "f1")
@@ -207,6 +207,7 @@ def accuracy_figures(
         tolerance=_tolerance(comparison),
         nan=sum(each.nan for each in not_finite),
         infinity=sum(each.infinite for each in not_finite),
+        new_not_finite=None if is_baseline else sum(each.new_not_finite for each in comparison.numerics),
         findings=(*findings, *(each.problem for each in metrics if each.problem is not None)),
         degraded_classes=() if scores is None else tuple(_degraded(scores, each) for each in scores.degraded),
         metrics=tuple(MetricFigures(each.name, each.value, each.baseline, each.better) for each in metrics),

@@ -31,10 +31,11 @@ from gpuprof.bench.verdicts import (
     VariantStatus,
 )
 from gpuprof.stats.distributions import student_quantile
-from gpuprof.stats.quantiles import Estimate
+from gpuprof.stats.quantiles import CONFIDENCE, Estimate
 from gpuprof.stats.ratio_test import Comparison, launches_needed
 
 MOST_RUNS = 1_000
+POWER = 0.8
 _SHOWN_CLASSES = 5
 _OPEN = (SpeedVerdict.INCONCLUSIVE, SpeedVerdict.MIXED)
 
@@ -62,7 +63,13 @@ def advise(document: ComparisonDocument) -> ComparisonAdvice:
     """Return what follows from the variants of a document."""
     baseline = next(each for each in document.variants if each.name == document.baseline)
     others = [each for each in document.variants if each is not baseline]
-    found = _without_comparison(baseline, others) or _choose(baseline, others)
+    # Labels that no output is scores for are given all the same.
+    has_labels = any(each.code == "labels_not_used" for each in document.notes)
+    found = _without_comparison(baseline, others) or _choose(baseline, others, has_labels=has_labels)
+    if baseline.accuracy is not None and not baseline.accuracy.is_finite and found.choice == baseline.name:
+        reason = _not_finite(baseline.accuracy)
+        found.headline = note("baseline_not_recommended", variant=baseline.name, reason=reason)
+        found.choice = None
     _advise_traffic(found, document)
     _advise_quiet(found, document)
     if baseline.accuracy is not None and not baseline.accuracy.is_finite:
@@ -95,8 +102,10 @@ def _without_comparison(
 # --- the choice ----------------------------------------------------------------------------------
 
 
-def _choose(baseline: VariantFigures, others: Sequence[VariantFigures]) -> ComparisonAdvice:
-    """Return the recommended variant with its headline."""
+def _choose(
+    baseline: VariantFigures, others: Sequence[VariantFigures], *, has_labels: bool
+) -> ComparisonAdvice:
+    """Return the recommended variant with its headline; `has_labels`: the data set has labels."""
 
     def order(each: VariantFigures) -> tuple[int, float]:
         # Means over fewer batch sizes come after those over more.
@@ -112,7 +121,9 @@ def _choose(baseline: VariantFigures, others: Sequence[VariantFigures]) -> Compa
         best, reason = unknown[0], quality_of(unknown[0]).reason
         speed = relative_speed(best, baseline)
         found = ComparisonAdvice(None, note("quality_unknown", variant=best.name, speed=speed, reason=reason))
-        found.add(note("compare_labelled", variant=best.name), reason)
+        action = _how_to_judge(best, has_labels=has_labels)
+        if action is not None:
+            found.add(action, reason)
         return found
     inconclusive = [each for each in others if each.verdict in _OPEN and each.speedup is not None]
     wanted = [each for each in inconclusive if quality_of(each).fitness != Fitness.UNFIT]
@@ -128,6 +139,16 @@ def _choose(baseline: VariantFigures, others: Sequence[VariantFigures]) -> Compa
         is_all = all(each.status == VariantStatus.FAILED for each in others)
         why = note("all_others_failed" if is_all else "none_faster")
     return ComparisonAdvice(baseline.name, note("keep_baseline", variant=baseline.name, reason=why))
+
+
+def _how_to_judge(variant: VariantFigures, *, has_labels: bool) -> Diagnostic | None:
+    """Return what shows whether unknown outputs are good enough; None where other advice says it."""
+    accuracy, why_not = variant.accuracy, variant.accuracy_unavailable
+    if accuracy is None and why_not is not None and why_not.code in ("no_outputs", "no_baseline_outputs"):
+        return note("fix_outputs", variant=variant.name)
+    if accuracy is not None and (accuracy.labelled or accuracy.has_baselines_not_finite):
+        return None  # more labels, or a baseline that computes numbers
+    return note("judge_by_metric" if has_labels else "compare_labelled", variant=variant.name)
 
 
 def _take(
@@ -234,8 +255,12 @@ def quality_of(variant: VariantFigures) -> Quality:
         return Quality(Fitness.FIT, note("outputs_not_compared_as_requested"))
     if found is None:
         return Quality(Fitness.UNKNOWN, note("outputs_not_compared", reason=why_not or note("no_dataset")))
-    if not found.is_finite:
+    if found.has_new_not_finite:
         return Quality(Fitness.UNFIT, _not_finite(found))
+    if found.has_baselines_not_finite:
+        return Quality(
+            Fitness.UNKNOWN, note("baseline_not_finite_too", nan=found.nan, infinity=found.infinity)
+        )
     if found.verdict == AccuracyVerdict.LOWER:
         return Quality(Fitness.UNFIT, note("accuracy_lower", change=found.change))
     if found.verdict == AccuracyVerdict.INCONCLUSIVE:
@@ -380,8 +405,9 @@ def _advise_runs(found: ComparisonAdvice, each: VariantFigures, document: Compar
 def runs_needed(comparison: Comparison, margin: float) -> int | None:
     """Return the process runs of each side that decide with a power of 80%; None for more than 1,000.
 
-    A change within the margin is shown to be none where the interval lies inside the margin, so the distance
-    to its nearer edge counts, on either side of it.
+    A difference has the level that the verdict uses, corrected for all comparisons. A change within the
+    margin is shown to be none where the interval lies inside the margin, so the distance to its nearer edge
+    counts, on either side of it.
     """
     variation = variation_of(comparison)
     made = max(comparison.old_launches, comparison.new_launches)
@@ -391,7 +417,10 @@ def runs_needed(comparison: Comparison, margin: float) -> int | None:
     distance = abs(change - math.log1p(margin))
     if distance <= 0 or math.isinf(variation):
         return None
-    needed = max(launches_needed(variation, math.expm1(distance)), made + 1)
+    # *Same* needs both of two one-sided tests, at 5% whatever else is compared.
+    is_within = change < math.log1p(margin)
+    level, power = (2 * (1 - CONFIDENCE), (1 + POWER) / 2) if is_within else (comparison.level, POWER)
+    needed = max(launches_needed(variation, math.expm1(distance), level=level, power=power), made + 1)
     return needed if needed <= MOST_RUNS else None
 
 

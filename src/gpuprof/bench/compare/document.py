@@ -55,6 +55,8 @@ class BatchFigures:
     spread: float | None = None
     throughput_per_s: Estimate | None = None
     host_peak_bytes: int | None = None
+    host_own_bytes: int | None = None
+    host_baseline_bytes: int | None = None
     device_peak_bytes: int | None = None
     energy_per_sample_j: float | None = None
     launch_medians_s: tuple[float, ...] = ()
@@ -79,6 +81,8 @@ class BatchFigures:
         """The peak that counts, and of which memory it is."""
         if self.device_peak_bytes is not None:
             return self.device_peak_bytes, "device"
+        if self.host_own_bytes is not None:
+            return self.host_own_bytes, "host, model"
         return None if self.host_peak_bytes is None else (self.host_peak_bytes, "host")
 
     @property
@@ -124,7 +128,8 @@ class ScoreFigures:
 class AccuracyFigures:
     """What a variant computes, compared with the baseline.
 
-    A baseline, which is compared with itself, has no change and no verdict.
+    A baseline, which is compared with itself, has no change and no verdict. `new_not_finite` of the NaN and
+    infinite values are finite in the baseline; None where unknown.
     """
 
     samples: int
@@ -144,6 +149,7 @@ class AccuracyFigures:
     tolerance: ToleranceVerdict | None = None
     nan: int = 0
     infinity: int = 0
+    new_not_finite: int | None = None
     findings: tuple[Diagnostic, ...] = ()
     degraded_classes: tuple[DegradedClass, ...] = ()
     metrics: tuple[MetricFigures, ...] = ()
@@ -152,6 +158,16 @@ class AccuracyFigures:
     def is_finite(self) -> bool:
         """Whether all outputs are numbers."""
         return not (self.nan or self.infinity)
+
+    @property
+    def has_new_not_finite(self) -> bool:
+        """Whether outputs are NaN or infinite that are numbers in the baseline, or it is not known."""
+        return not self.is_finite and self.new_not_finite != 0
+
+    @property
+    def has_baselines_not_finite(self) -> bool:
+        """Whether outputs are NaN or infinite, and all of them are in the baseline too."""
+        return not self.is_finite and self.new_not_finite == 0
 
     def quality(self, measure: QualityMeasure) -> float | None:
         """Return one of the figures by which variants are ranked."""

@@ -312,7 +312,8 @@ def runs_needed(figure: TrafficRatio) -> int | None:
     """Return the process runs that rule out a slow-down if there is none; None where nothing is known."""
     if figure.variation_between_launches is None or figure.margin <= 0:
         return None
-    z = NormalDist().inv_cdf(1 - _LEVEL / 2) + NormalDist().inv_cdf(_POWER)
+    level = _LEVEL if figure.level is None else figure.level
+    z = NormalDist().inv_cdf(1 - level / 2) + NormalDist().inv_cdf(_POWER)
     return math.ceil((z * figure.variation_between_launches / math.log1p(figure.margin)) ** 2 + 1)
 
 
