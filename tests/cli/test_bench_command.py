@@ -225,10 +225,16 @@ def test_the_largest_batch_that_fits_a_budget(bench: Any) -> None:
     document = json.loads(bench("doubled", *words).stdout)
     largest = document["largest_batch"]
     assert largest["why"] == "does not fit"
-    assert (
-        1 <= largest["batch_size"] <= 6
-    )  # 8 MB of input a sample, as much of output, besides 30 MB of Python
+    assert 6 <= largest["batch_size"] <= 12  # 8 MB of output a sample
     assert largest["outcomes"][str(largest["batch_size"])] == "ok"
+
+
+def test_the_budget_is_for_the_model_and_not_for_the_interpreter(bench: Any, tmp_path: Path) -> None:
+    done = bench("doubled", "--memory-budget", "10MB")
+    assert (done.returncode, done.stderr) == (0, "")
+    (row,) = rows(tmp_path)
+    assert row["memory_kind"] == "model and calls"
+    assert int(row["host_own_bytes"]) <= 10e6 < int(row["host_baseline_bytes"]) <= int(row["host_peak_bytes"])
 
 
 def test_no_batch_under_a_target_is_a_no(bench: Any) -> None:

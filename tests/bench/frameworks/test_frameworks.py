@@ -15,6 +15,7 @@ from wrapped_models import wrap_model
 
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks import framework_name, make_system
+from gpuprof.bench.frameworks.python import PythonSystem
 from gpuprof.bench.models.sources import build_torch, parse_model
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
@@ -59,7 +60,7 @@ def test_each_form_of_a_module_has_the_outputs_of_the_module(framework: str) -> 
         assert (described.framework, described.device_type, described.dtype) == (framework, "cpu", "float32")
         assert (described.input_shape, described.parameters) == ((16,), 16 * 8 + 8 + 8 * 4 + 4)
         assert (system.compile_s is not None) == (framework in ("torchscript", "torch-export"))
-        assert system.memory().host_resident_bytes
+        assert system.memory().resident_bytes
     finally:
         system.close()
         system.close()
@@ -352,3 +353,22 @@ def test_inputs_of_a_factory_come_in_the_type_that_was_asked_for() -> None:
     system.load()
     system.prepare(3)
     assert str(system.run().dtype) == "torch.float64"  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process can only be reset on Linux")
+def test_host_memory_is_what_calls_add_and_the_framework_is_apart() -> None:
+    size = 64 << 20
+    held = np.ones(size, dtype=np.uint8)  # stands for the framework and everything else of the process
+    source = parse_model(f"{MODELS}:doubled")
+    system = PythonSystem(SystemSpec("calls"), source, model=lambda: np.ones(size, np.uint8))
+    system.load()
+    system.prepare(1)
+    system.run()
+    found = system.memory()
+    assert found.host_own_bytes is not None
+    assert found.host_calls_bytes == found.host_own_bytes
+    assert 0.9 * size <= found.host_own_bytes <= 1.3 * size
+    assert found.host_baseline_bytes is not None
+    assert found.host_baseline_bytes >= held.nbytes
+    assert found.resident_bytes is not None
+    assert found.resident_bytes >= held.nbytes + size

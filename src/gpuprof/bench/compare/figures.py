@@ -206,6 +206,8 @@ def _batch_figures(
         **figures,
         throughput_per_s=_throughput(result, rate),
         host_peak_bytes=batch.host_peak[0],
+        host_own_bytes=batch.host_own[0],
+        host_baseline_bytes=batch.largest("memory", "host_baseline_bytes"),
         device_peak_bytes=batch.largest("memory", "allocator_peak_bytes"),
         energy_per_sample_j=batch.middle("energy", "energy_per_sample_j"),
         launch_medians_s=medians,

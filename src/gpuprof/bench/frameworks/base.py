@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.failures import explain_run
 from gpuprof.bench.frameworks.protocol import MemoryReading, System, SystemDescription
-from gpuprof.bench.measure.memory import HostPeak, device_used_bytes, limit_host_memory
+from gpuprof.bench.measure.memory import (
+    HostPeak,
+    device_used_bytes,
+    resident_bytes,
+    limit_host_memory,
+)
 from gpuprof.bench.models.data import DataSource, InputSpec, make_source, shape_text
 from gpuprof.bench.models.sources import ModelKind, ModelSource
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
@@ -96,6 +101,7 @@ class FrameworkSystem(System):
         self.device_type = "cpu"
         self.details: dict[str, str] = {}
         self._host_peak = HostPeak()
+        self._baseline_bytes: int | None = None
         self._make_inputs: Any = None
         if isinstance(model, tuple) and len(model) == 2 and callable(model[1]):
             self.model, self._make_inputs = model
@@ -159,6 +165,7 @@ class FrameworkSystem(System):
         """Build or read the model and place it on the device."""
         self.check(self.spec, self.source)
         self.check_dtype(self.dtype)
+        self._baseline_bytes = resident_bytes()
         self._load()
 
     def prepare(self, batch_size: int) -> None:
@@ -185,10 +192,15 @@ class FrameworkSystem(System):
         return None if self.device_type == "cpu" else self.synchronize
 
     def memory(self) -> MemoryReading:
-        """Return the host's peak since `prepare`, and what the device holds."""
-        is_cuda = self.device_type == "cuda"
+        """Return the host's peak since `prepare` with its parts, and what the device holds."""
+        calls = self._host_peak.added()
         return MemoryReading(
-            self._allocator_peak(), device_used_bytes() if is_cuda else None, self._host_peak.read()
+            allocator_peak_bytes=self._allocator_peak(),
+            device_used_bytes=device_used_bytes() if self.device_type == "cuda" else None,
+            resident_bytes=self._host_peak.read(),
+            host_baseline_bytes=self._baseline_bytes,
+            host_calls_bytes=calls,
+            host_own_bytes=None if calls is None else calls + (self._model_bytes() or 0),
         )
 
     def call_on_device_s(self) -> float | None:

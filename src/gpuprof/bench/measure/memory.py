@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory: what an allocator handed out, what the device holds, and what of the host this process fills.
 
-These are three figures, not one: an allocator's peak leaves out the framework's context and what its cache
-keeps, and the device's figure is of all processes on it.
+These are several figures, not one: an allocator's peak leaves out the framework's context and what its cache
+keeps, the device's figure is of all processes on it, and most of a process on the host is the framework.
 """
 
 from __future__ import annotations
@@ -76,11 +76,19 @@ class HostPeak:
 
     def __init__(self) -> None:
         self._floor = 0
+        self._before: int | None = None
 
     def reset(self) -> None:
         """Reset the peak, after the allocator's memory of earlier batches is released."""
         getattr(ctypes.CDLL(None), "malloc_trim", lambda _padding: None)(0)
-        self._floor = 0 if reset_host_peak() else (host_peak_bytes() or 0)
+        is_reset = reset_host_peak()
+        self._floor = 0 if is_reset else (host_peak_bytes() or 0)
+        self._before = resident_bytes() if is_reset else None
+
+    def added(self) -> int | None:
+        """Return by how much the peak is above what was filled at `reset()`; None where unknown."""
+        peak = self.read()
+        return None if peak is None or self._before is None else max(0, peak - self._before)
 
     def read(self) -> int | None:
         """Return the peak; None where it may be an older one, since the system cannot reset it."""
@@ -115,13 +123,19 @@ def _status(path: Path) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in fields if words[2:] == ["kB"]}
 
 
-def limit_host_memory(budget_bytes: int | None) -> None:
-    """Let allocations beyond the budget, or beyond what the machine has left, fail instead of being killed.
+# What a framework allocates at its first call, which is no part of a model's budget.
+_FRAMEWORK_BYTES = 256 << 20
 
-    A lower limit that was set before stays. Where no limit can be set there is none.
+
+def limit_host_memory(budget_bytes: int | None) -> None:
+    """Let allocations far beyond the budget, or beyond what the machine has left, fail.
+
+    Otherwise the system would end the process. Whether a batch keeps the budget is measured. A lower limit
+    that was set before stays. Where no limit can be set there is none.
     """
     left = available_memory_bytes()
-    room = min((each for each in (budget_bytes, left) if each is not None), default=None)
+    allowed = None if budget_bytes is None else budget_bytes + _FRAMEWORK_BYTES
+    room = min((each for each in (allowed, left) if each is not None), default=None)
     taken = _status(STATUS).get("VmData")
     if room is None or taken is None:
         return

@@ -43,6 +43,7 @@ MORE_COLUMNS = (
     "memory_kind", "allocator_peak_bytes", "device_used_bytes", "host_peak_bytes", "model_bytes",
     "parameters", "energy_per_sample_j", "power_mean_w", "utilization_mean_percent", "cpu_share",
     "read_bytes", "written_bytes", "first_call_ms", "enqueue_p50_ms", "device_p50_ms", "recipe",
+    "host_own_bytes", "host_calls_bytes", "host_baseline_bytes",
 )  # fmt: skip
 
 
@@ -106,17 +107,25 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def _memory(batch: BatchResult) -> dict[str, Any]:
-    """Return the three figures of memory, and the one of the system with its kind."""
-    peak = batch.largest("memory", "allocator_peak_bytes")
-    host, is_after_larger = batch.host_peak
-    host_kind = "host peak, after larger batches" if is_after_larger else "host peak"
-    shown, kind = (peak, "allocator peak") if peak is not None else (host, host_kind)
+    """Return the figures of memory, and the one of the model with its kind."""
+    peak, (host, is_after_larger) = batch.largest("memory", "allocator_peak_bytes"), batch.host_peak
+    own, is_own_after = batch.host_own
+    kinds = (
+        (peak, "allocator peak", False),
+        (own, "model and calls", is_own_after),
+        (host, "host peak", is_after_larger),
+    )
+    shown, name, is_after = next((each for each in kinds if each[0] is not None), kinds[-1])
+    kind = f"{name}, after larger batches" if is_after else name
     return {
         "memory_mb": None if shown is None else shown / 1e6,
         "memory_kind": None if shown is None else kind,
         "allocator_peak_bytes": peak,
         "device_used_bytes": batch.largest("memory", "device_used_bytes"),
         "host_peak_bytes": host,
+        "host_own_bytes": own,
+        "host_calls_bytes": batch.largest("memory", "host_calls_bytes"),
+        "host_baseline_bytes": batch.largest("memory", "host_baseline_bytes"),
     }
 
 

@@ -74,14 +74,23 @@ class BatchResult:
 
     @property
     def host_peak(self) -> tuple[int | None, bool]:
-        """The host's peak, and whether a larger batch came before it in the same process.
+        """The peak of the whole process, and whether a larger batch came before it in the same process."""
+        return self._host("resident_bytes")
+
+    @property
+    def host_own(self) -> tuple[int | None, bool]:
+        """The model's own memory on the host: parameters, buffers and what calls add; as `host_peak`."""
+        return self._host("host_own_bytes")
+
+    def _host(self, name: str) -> tuple[int | None, bool]:
+        """Return a figure of the host, and whether a larger batch came before it in the same process.
 
         That one may hold on to memory, so process runs in which none came before go first.
         """
         read = [
             (host, bool(run.extra.get("after_larger")))
             for run in self.launches
-            if (host := (run.extra.get("memory") or {}).get("host_resident_bytes")) is not None
+            if (host := (run.extra.get("memory") or {}).get(name)) is not None
         ]
         clean = [host for host, is_after_larger in read if not is_after_larger]
         return (max(clean), False) if clean else (min((host for host, _ in read), default=None), True)

@@ -51,7 +51,7 @@ def _cells(batches: Sequence[BatchResult]) -> tuple[list[str], list[list[str]]]:
 
 def _figures(batch: BatchResult) -> dict[str, str]:
     result, summary = batch.result, batch.result.summary
-    memory = batch.largest("memory", "allocator_peak_bytes") or batch.host_peak[0]
+    memory = batch.largest("memory", "allocator_peak_bytes") or batch.host_own[0] or batch.host_peak[0]
     return {
         "batch": str(batch.batch_size),
         "p50": time_text(result.quantile(0.5)),
@@ -82,6 +82,7 @@ def notes_of(session: SessionResult) -> list[str]:
     notes = _startup_notes(session.startups)
     notes += _saturation_notes(session.throughputs)
     notes += _device_notes(session.batches)
+    notes += _memory_notes(session.batches)
     notes += [f"energy: {line}" for line in energy_notes(session.batches)]
     notes += _sample_count_notes(session.batches)
     return list(dict.fromkeys([*notes, *_warning_notes(session.batches)]))
@@ -125,6 +126,21 @@ def _saturation_notes(rates: dict[int, float]) -> list[str]:
     if found is None:
         return [f"saturation point: none within the sizes measured: batch size {max(rates)} still gives more"]
     return [f"saturation point: batch size {found}, the smallest with {SATURATED:.0%} of the best throughput"]
+
+
+def _memory_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
+    """Yield what the host's memory of the largest batch consists of: the model's own, and the framework."""
+    batch = batches[-1]
+    own, calls = batch.host_own[0], batch.largest("memory", "host_calls_bytes")
+    baseline, process = batch.largest("memory", "host_baseline_bytes"), batch.host_peak[0]
+    if own is None or calls is None or batch.description.device_type != "cpu":
+        return
+    text = f"memory at batch size {batch.batch_size}: {format_bytes(own)} of the model, of which calls add "
+    text += format_bytes(calls)
+    if baseline is not None and process is not None:
+        text += f"; the process fills {format_bytes(process)}, "
+        text += f"{format_bytes(baseline)} before the model is loaded"
+    yield text
 
 
 def _device_notes(batches: Sequence[BatchResult]) -> Iterator[str]:

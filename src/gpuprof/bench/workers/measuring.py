@@ -203,8 +203,13 @@ class _Batch:
     def _memory(self) -> MemoryReading:
         """Return the readings; of the host that of the first call where its peak cannot be reset."""
         memory = self._system.memory()
-        host = (self._early_memory or memory).host_resident_bytes or self._first_memory.host_resident_bytes
-        return dataclasses.replace(memory, host_resident_bytes=host)
+        early = self._early_memory or memory
+        return dataclasses.replace(
+            memory,
+            resident_bytes=early.resident_bytes or self._first_memory.resident_bytes,
+            host_calls_bytes=early.host_calls_bytes,
+            host_own_bytes=early.host_own_bytes,
+        )
 
     def _on_device(self, system: FrameworkSystem, measurement: Measurement) -> dict[str, Any]:
         """Return the energy of more calls, and the device's time for them; None where unavailable."""
@@ -232,13 +237,22 @@ class _Batch:
             self._send(Event(state, batch_size=self._size, calls=calls))
 
     def _check_budget(self, system: FrameworkSystem) -> None:
-        """Compare what the batch took with the budget, for frameworks that cannot be limited before."""
-        budget, memory = self._settings.memory_budget_bytes, self._first_memory
-        on_host = system.device_type == "cpu"
-        taken = memory.host_resident_bytes if on_host else memory.allocator_peak_bytes
-        if budget is not None and taken is not None and taken > budget:
+        """Compare the model's own memory with the budget: on the host its parameters and what calls add."""
+        budget = self._settings.memory_budget_bytes
+        taken = _own_bytes(system, self._first_memory)
+        if budget is None or taken is None or taken <= budget:
+            return
+        # The first call of a process allocates what the framework keeps for all models.
+        system.reset_peak()
+        system.first_inference()
+        taken = _own_bytes(system, system.memory())
+        if taken is not None and taken > budget:
             message = f"batch size {self._size} takes {format_bytes(taken)}, more than the memory budget"
             raise DoesNotFitError(message, hint=SMALLER_BATCHES)
+
+
+def _own_bytes(system: FrameworkSystem, memory: MemoryReading) -> int | None:
+    return memory.host_own_bytes if system.device_type == "cpu" else memory.allocator_peak_bytes
 
 
 class SampleSender:
