@@ -56,13 +56,14 @@ def _reason_lines(gate: Gate, names: Mapping[Configuration, str]) -> Iterator[st
     found: dict[str, list[str]] = {}
     for row in gate.rows:
         if row.reason is not None:
-            found.setdefault(str(row.reason), []).append(f"{row.metric} of {names[row.configuration]}")
+            where = f" of {names[row.configuration]}" if len(names) > 1 else ""
+            found.setdefault(str(row.reason), []).append(f"{row.metric}{where}")
     yield from (wrapped(f"{listed(rows)}: {reason}") for reason, rows in found.items())
 
 
 def _sentence(gate: Gate) -> str:
     count = len(gate.rows)
-    beyond = f"by more than the threshold{' than the level of the history' if gate.is_history else ''}"
+    beyond = f"{'than the level of the history ' if gate.is_history else ''}by more than the threshold"
     if gate.outcome == GateOutcome.FAILED:
         metrics = ", ".join(dict.fromkeys(str(row.metric) for row in gate.worse))
         return f"{len(gate.worse)} of {count} figures worse {beyond} ({metrics})"
