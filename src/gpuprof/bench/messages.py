@@ -414,6 +414,9 @@ TEMPLATES: dict[str, Template] = {
     "tail_not_judged": "{metric} is not judged in {configurations:#configuration}: {reason:fact}",
     "too_few_for_tail": "a process run has {samples:#sample}, and needs {needed:,}",
     "quantiles_of_windows": "the samples of throughput mode are means of several calls",
+    "gate_needs_labels": (
+        "the interval crosses the threshold of {margin:percent}: more labelled samples make it narrower"
+    ),
     "gate_one_run": "one process run does not show how runs differ: make 10 of each",
     "gate_crosses": (
         "the interval crosses the threshold of {margin:percent}: more process runs make it narrower"

@@ -24,7 +24,7 @@ _SHOWN = 5
 SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
 
 
-METRICS = ("p50", "p95", "p99", "mean", "throughput", "memory", "process-memory", "energy")
+METRICS = ("p50", "p95", "p99", "mean", "throughput", "memory", "process-memory", "energy", "accuracy")
 
 
 def _thresholds(
@@ -97,7 +97,8 @@ class GateOptions:
     multiple=True,
     metavar="METRIC=PERCENT",
     callback=_thresholds,
-    help="Set the threshold of a metric, as in p99=20%. Repeatable. Defaults: p95 10%, p99 20%, others 5%.",
+    help="Set the threshold of a metric, as in p99=20%. Repeatable. Defaults: p95 10%, p99 20%, accuracy 1%, "
+    "others 5%.",
 )
 @click.option(
     "--metric",
@@ -118,7 +119,8 @@ class GateOptions:
 def gate(options: GateOptions) -> None:
     """Compare the results NEW.json with BASE.json, or with a history.
 
-    Compares the median, mean and tail of the times, memory, throughput and energy. Exit with 0 if nothing is
+    Compares the median, mean and tail of the times, memory, throughput and energy, and the accuracies of
+    two reports of gpuprof compare (.json). Exit with 0 if nothing is
     worse by more than its threshold, with 1 if something is, with 3 if the result is inconclusive (too few
     process runs, too much noise, a busy machine), with 2 if the files cannot be compared.
     """
@@ -143,10 +145,10 @@ def gate(options: GateOptions) -> None:
 
 
 def _with_baseline(options: GateOptions) -> tuple[Gate, ResultFile, ResultFile]:
+    from gpuprof.bench.gate.comparison_file import read_gate_file
     from gpuprof.bench.gate.gate import judge
-    from gpuprof.bench.results.stored import read_result_file
 
-    old, new = read_result_file(Path(options.baseline or "")), read_result_file(Path(options.candidates[0]))
+    old, new = read_gate_file(Path(options.baseline or "")), read_gate_file(Path(options.candidates[0]))
     limits = options.limits()
     return judge(old, new, limits, any_machine=options.any_machine, any_load=options.any_load), old, new
 

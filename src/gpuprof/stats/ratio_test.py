@@ -132,12 +132,24 @@ def compare_many(
             raise ValueError(
                 f"{each} is not an equivalence margin; hint: give a fraction of the time, such as 0.01"
             )
+    return compare_with(metrics, margins, {}, confidence=confidence)[0]
+
+
+def compare_with(
+    metrics: Mapping[K, tuple[Sequence[float], Sequence[float]]],
+    margins: Mapping[K, float],
+    others: Mapping[K, LogRatio],
+    *,
+    confidence: float = CONFIDENCE,
+) -> tuple[dict[K, Comparison], dict[K, Judgement]]:
+    """Compare several metrics as `compare_many` does, together with other ratios, which have a judgement."""
     figures = {name: (_times(old), _times(new)) for name, (old, new) in metrics.items()}
     ratios = {name: log_ratio(*pair) for name, pair in figures.items()}
-    judged = judge_ratios(ratios, margins, confidence=confidence)
-    return {
+    judged = judge_ratios({**ratios, **others}, margins, confidence=confidence)
+    compared = {
         name: _comparison(*pair, ratios[name], judged[name], 1 - confidence) for name, pair in figures.items()
     }
+    return compared, {name: judged[name] for name in others}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +196,16 @@ def log_ratio(old: Floats, new: Floats) -> LogRatio | None:
     return LogRatio(
         *(float(part[0]) for part in (found.difference, found.error, found.freedom, found.p_value))
     )
+
+
+def proportion_ratio(old: tuple[float, int], new: tuple[float, int]) -> LogRatio:
+    """Compare two proportions above 0, each with its number of samples: the logarithm of old over new.
+
+    The variance of a logarithm is (1 - p) / (n p), by the delta method (Katz and others, Biometrics 34,
+    1978). On the same samples, whose results are correlated, it is too large rather than too small.
+    """
+    variance = sum((1 - share) / (count * share) for share, count in (old, new))
+    return LogRatio.of(math.log(old[0] / new[0]), math.sqrt(variance), float(old[1] + new[1] - 2))
 
 
 def _times(figures: Sequence[float]) -> Floats:

@@ -20,7 +20,15 @@ from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import GateOutcome, GateVerdict
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.change_points import LEVEL
-from gpuprof.stats.ratio_test import MARGIN, Comparison, Judgement, compare_many, required_runs
+from gpuprof.stats.ratio_test import (
+    MARGIN,
+    Comparison,
+    Judgement,
+    LogRatio,
+    compare_with,
+    proportion_ratio,
+    required_runs,
+)
 
 MOST_RUNS = 1_000
 POWER = 0.8
@@ -35,6 +43,7 @@ _DEFAULTS = {
     RunMetric.MEMORY: 0.05,
     RunMetric.PROCESS_MEMORY: 0.05,
     RunMetric.ENERGY: 0.05,
+    RunMetric.ACCURACY: 0.01,
 }
 _VERDICTS = {
     "slower": GateVerdict.WORSE,
@@ -238,19 +247,10 @@ def judge(
         _check_figures(each, baseline, candidate)
     sides = ((baseline,), (candidate,))
     judged = [key for each in shared for key in judged_keys(each, limits, sides)]
-    pairs = {key: (baseline.figures(*key), candidate.figures(*key)) for key in judged if is_whole(key, sides)}
-    compared = compare_many(
-        {key: pair[::-1] if key[1].is_higher_better else pair for key, pair in pairs.items()},
-        margin={key: limits.of(key[1]) for key in pairs},
+    found = _compared_rows(
+        [key for key in judged if is_whole(key, sides)], baseline, candidate, limits, any_load
     )
-    rows = [
-        _compared_row(
-            key, pairs[key], compared[key], len(pairs), is_busy=not any_load and is_busy(key, *sides)
-        )
-        if key in compared
-        else unmeasured_row(key, limits, sides)
-        for key in judged
-    ]
+    rows = [found[key] if key in found else unmeasured_row(key, limits, sides) for key in judged]
     rows += [
         unmeasured_row((each, RunMetric.P50), limits, sides)
         for each in baseline.medians_s
@@ -261,14 +261,73 @@ def judge(
     return Gate(tuple(rows), limits.margin, tuple(notes))
 
 
+def _compared_rows(
+    keys: Sequence[Key], baseline: ResultFile, candidate: ResultFile, limits: Thresholds, any_load: bool
+) -> dict[Key, GateRow]:
+    """Return the rows of what both sides have, judged together."""
+    pairs = {key: (baseline.figures(*key), candidate.figures(*key)) for key in keys}
+    accuracies = {
+        key: _accuracy_ratio(key, baseline, candidate) for key in keys if key[1] is RunMetric.ACCURACY
+    }
+    compared, judged = compare_with(
+        {
+            key: pair[::-1] if key[1].is_higher_better else pair
+            for key, pair in pairs.items()
+            if key not in accuracies
+        },
+        {key: limits.of(key[1]) for key in keys},
+        accuracies,
+    )
+    sides = (baseline,), (candidate,)
+    busy = {key: not any_load and is_busy(key, *sides) for key in keys}
+    rows = {
+        key: _compared_row(key, pairs[key], each, len(keys), is_busy=busy[key])
+        for key, each in compared.items()
+    }
+    return rows | {key: _accuracy_row(key, pairs[key], each) for key, each in judged.items()}
+
+
+def _accuracy_ratio(key: Key, baseline: ResultFile, candidate: ResultFile) -> LogRatio:
+    (old,), (new,) = baseline.figures(*key), candidate.figures(*key)
+    counts = [side.of(key[0]).labelled_samples for side in (baseline, candidate)]
+    return proportion_ratio((old, counts[0]), (new, counts[1]))
+
+
+def _accuracy_row(key: Key, pair: tuple[Sequence[float], Sequence[float]], judged: Judgement) -> GateRow:
+    is_open = judged.reason == "across_margin"
+    return GateRow(
+        configuration=key[0],
+        metric=key[1],
+        threshold=judged.margin,
+        baseline=pair[0][0],
+        candidate=pair[1][0],
+        judgement=judged,
+        reason=note("gate_needs_labels", margin=judged.margin) if is_open else reason_of_verdict(judged),
+    )
+
+
 Sides = tuple[Sequence[ResultFile], Sequence[ResultFile]]
 
 
 def judged_keys(each: Configuration, limits: Thresholds, sides: Sides) -> Iterator[Key]:
     """Yield the metrics of a configuration to judge: what is named, and what the baseline has."""
     for metric in limits.judged:
-        if limits.is_named(metric) or metric is RunMetric.P50 or _is_judged((each, metric), sides):
+        is_wanted = limits.is_named(metric) and not _is_elsewhere((each, metric), sides)
+        if is_wanted or metric is RunMetric.P50 or _is_judged((each, metric), sides):
             yield each, metric
+
+
+def _is_elsewhere(key: Key, sides: Sides) -> bool:
+    """Whether another batch size has the accuracy, of which a variant has one."""
+    each, metric = key
+    if metric is not RunMetric.ACCURACY or is_whole(key, sides):
+        return False
+    return any(
+        file.figures(other, metric)
+        for file in sides[0]
+        for other in file.medians_s
+        if other.model == each.model
+    )
 
 
 def _is_judged(key: Key, sides: Sides) -> bool:

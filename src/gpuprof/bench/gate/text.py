@@ -33,6 +33,7 @@ _VALUES: dict[RunMetric, Callable[[float], str]] = {
     RunMetric.THROUGHPUT: lambda rate: f"{format_quantity(rate)}/s",
     RunMetric.MEMORY: lambda size: format_bytes(round(size)),
     RunMetric.PROCESS_MEMORY: lambda size: format_bytes(round(size)),
+    RunMetric.ACCURACY: lambda accuracy: f"{accuracy:.2%}",
     RunMetric.ENERGY: lambda joules: f"{joules:.3g} J",
 }
 

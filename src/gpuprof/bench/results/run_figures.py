@@ -30,6 +30,7 @@ class RunMetric(TextEnum):
     MEMORY = "memory"
     PROCESS_MEMORY = "process-memory"
     ENERGY = "energy"
+    ACCURACY = "accuracy"
 
     @property
     def unit(self) -> str:
@@ -39,12 +40,12 @@ class RunMetric(TextEnum):
     @property
     def is_higher_better(self) -> bool:
         """Whether a larger figure is the better one."""
-        return self is RunMetric.THROUGHPUT
+        return self in (RunMetric.THROUGHPUT, RunMetric.ACCURACY)
 
     @property
     def depends_on_load(self) -> bool:
         """Whether other processes on the machine change it."""
-        return self not in (RunMetric.MEMORY, RunMetric.PROCESS_MEMORY)
+        return self not in (RunMetric.MEMORY, RunMetric.PROCESS_MEMORY, RunMetric.ACCURACY)
 
 
 _UNITS = {
@@ -52,6 +53,7 @@ _UNITS = {
     RunMetric.MEMORY: "B",
     RunMetric.PROCESS_MEMORY: "B",
     RunMetric.ENERGY: "J/sample",
+    RunMetric.ACCURACY: "fraction",
 }
 TAILS = {RunMetric.P95: 0.95, RunMetric.P99: 0.99}
 
@@ -60,13 +62,15 @@ TAILS = {RunMetric.P95: 0.95, RunMetric.P99: 0.99}
 class RunFigures:
     """The figures of the completed process runs by metric, or why there are none of a metric.
 
-    `busy` of the `completed` process runs had background load.
+    `busy` of the `completed` process runs had background load. An accuracy is one figure, of so many
+    `labelled_samples`.
     """
 
     values: Mapping[RunMetric, tuple[float, ...]] = field(default_factory=dict)
     missing: Mapping[RunMetric, Diagnostic] = field(default_factory=dict)
     busy: int = 0
     completed: int = 0
+    labelled_samples: int = 0
 
 
 def run_figures(result: Result) -> RunFigures:

@@ -18,7 +18,7 @@ from gpuprof.bench.results.result import Result
 from gpuprof.bench.results.run_figures import RunFigures, RunMetric, run_figures
 from gpuprof.errors import BenchmarkError
 
-_MACHINE = ("processor", "architecture", "cores", "usable_cores")
+MACHINE = ("processor", "architecture", "cores", "usable_cores")
 
 
 class Configuration(NamedTuple):
@@ -101,7 +101,7 @@ def read_result_file(path: Path) -> ResultFile:
         medians_s = {each: completed_medians_s(result) for each, result in results.items()}
         first: Mapping[str, Any] = document["results"][0] if results else {"environment": {}}
         environment, described = first["environment"], first.get("description") or {}
-        machine = {name: environment.get(name) for name in _MACHINE} | {
+        machine = {name: environment.get(name) for name in MACHINE} | {
             "device": described.get("device"),
             "threads": (described.get("details") or {}).get("threads"),
         }
