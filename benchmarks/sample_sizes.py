@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuprof.bench.gate.gate import POWER, Thresholds
+from gpuprof.bench.gate.gate import POWER
+from gpuprof.bench.gate.result import Thresholds
 from gpuprof.bench.results.run_figures import RunMetric
 from gpuprof.stats.ratio_test import (
     LogRatio,

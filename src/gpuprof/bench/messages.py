@@ -170,6 +170,10 @@ def _degraded_class(values: Values) -> str:
     return text if values["becomes"] is None else f"{text}, mostly predicted as {values['becomes']}"
 
 
+def _threshold_option(values: Values) -> str:
+    return "--margin " if values["metric"] == "p50" else f"--threshold {values['metric']}="
+
+
 def _gate_no_figure(values: Values) -> str:
     lacking = [side for side in ("baseline", "candidate") if not values[f"has_{side}"]]
     return f"no figure in the {' and the '.join(lacking)}"
@@ -430,9 +434,12 @@ TEMPLATES: dict[str, Template] = {
         "about {files} files of the candidate are needed, measured separately; give --candidate for each"
     ),
     "gate_near_margin": (
-        "the ratio is near the margin; measure the candidate once more, or use another --margin"
+        "the ratio is near the threshold; measure the candidate once more, or use a wider threshold"
     ),
-    "gate_needs_margin": "no practical number of candidates is enough; one is with --margin {percent}%",
+    "gate_needs_margin": lambda values: (
+        "no practical number of candidates is enough; one is with "
+        f"{_threshold_option(values)}{values['percent']}%"
+    ),
     "different_machines": "measured on different machines: {different:list;}",
     "different_versions": "different versions: {different:list;}",
     "aborted_runs": (

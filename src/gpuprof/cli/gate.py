@@ -16,7 +16,7 @@ from gpuprof.cli.usage import UsageError
 if TYPE_CHECKING:
     from gpuprof.analyze.difference_summary import DifferenceSummary
     from gpuprof.api import Run, SummaryKind
-    from gpuprof.bench.gate.gate import Gate, Thresholds
+    from gpuprof.bench.gate.result import Gate, Thresholds
     from gpuprof.bench.results.stored import ResultFile
 
 EXITS = {"passed": 0, "failed": 1, "inconclusive": 3}
@@ -60,7 +60,7 @@ class GateOptions:
 
     def limits(self) -> Thresholds:
         """Return the threshold of each metric."""
-        from gpuprof.bench.gate.gate import Thresholds
+        from gpuprof.bench.gate.result import Thresholds
         from gpuprof.bench.results.run_figures import RunMetric
 
         own = {RunMetric(name): value for name, value in self.thresholds.items()}

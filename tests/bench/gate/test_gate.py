@@ -14,7 +14,8 @@ import pytest
 from batches import batch_of
 from refusals import refused
 
-from gpuprof.bench.gate.gate import Gate, GateRow, Thresholds, judge, runs_needed
+from gpuprof.bench.gate.gate import judge, runs_needed
+from gpuprof.bench.gate.result import Gate, GateRow, Thresholds
 from gpuprof.bench.gate.text import gate_text, name_parts
 from gpuprof.bench.measure.host import MachineUse
 from gpuprof.bench.results.files import Stamp, document_of, to_json

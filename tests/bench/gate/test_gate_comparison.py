@@ -13,7 +13,8 @@ from comparison_documents import document
 
 from gpuprof.bench.compare.document import document_from, plain_document
 from gpuprof.bench.gate.comparison_file import read_gate_file
-from gpuprof.bench.gate.gate import Thresholds, judge
+from gpuprof.bench.gate.gate import judge
+from gpuprof.bench.gate.result import Thresholds
 from gpuprof.bench.results.run_figures import RunMetric
 from gpuprof.cli.main import execute
 from gpuprof.stats.ratio_test import proportion_ratio

@@ -18,8 +18,8 @@ from batches import batch_of
 from refusals import refused
 
 from gpuprof.bench.facts import note
-from gpuprof.bench.gate.gate import Thresholds
 from gpuprof.bench.gate.history import judge_history
+from gpuprof.bench.gate.result import Thresholds
 from gpuprof.bench.gate.text import gate_text
 from gpuprof.bench.results.files import Stamp, document_of, to_json
 from gpuprof.bench.results.run_figures import RunFigures, RunMetric

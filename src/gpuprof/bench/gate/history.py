@@ -11,11 +11,6 @@ import numpy as np
 
 from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.gate.gate import (
-    ChangePoint,
-    Gate,
-    GateRow,
-    Key,
-    Thresholds,
     is_busy,
     is_whole,
     judged_keys,
@@ -25,6 +20,7 @@ from gpuprof.bench.gate.gate import (
     side_notes,
     unmeasured_row,
 )
+from gpuprof.bench.gate.result import ChangePoint, Gate, GateRow, Key, Thresholds
 from gpuprof.bench.results.run_figures import RunMetric
 from gpuprof.bench.results.stored import Configuration, History, ResultFile
 from gpuprof.stats.change_points import find_change_points
@@ -159,7 +155,7 @@ class _Series:
         if needed is not None and needed <= self._candidates:
             return note("gate_near_margin")
         enough = required_margin(variation, files, level=level)
-        return note("gate_needs_margin", percent=math.ceil(enough * 100))
+        return note("gate_needs_margin", metric=self.key[1], percent=math.ceil(enough * 100))
 
     def _change(self, number: int) -> ChangePoint:
         first = self.levels.changes[number]

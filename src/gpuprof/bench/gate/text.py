@@ -6,7 +6,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from gpuprof.bench.gate.gate import MOST_RUNS, ChangePoint, Gate, GateRow
+from gpuprof.bench.gate.gate import MOST_RUNS
+from gpuprof.bench.gate.result import ChangePoint, Gate, GateRow
 from gpuprof.bench.number_text import interval_text, time_text
 from gpuprof.bench.results.run_figures import RunMetric
 from gpuprof.bench.results.stored import Configuration
