@@ -183,7 +183,7 @@ def _extra(name: str, size: int, *, after_larger: bool) -> dict[str, Any]:
         "memory": {
             "allocator_peak_bytes": 50_000_000 + 1_000_000 * size if on_gpu else None,
             "device_used_bytes": 900_000_000 if on_gpu else None,
-            "resident_bytes": 200_000_000 + 2_000_000 * size,
+            "host_resident_bytes": 200_000_000 + 2_000_000 * size,
         },
         "usage": {"wall_s": 1.0, "cpu_share": 0.98, "read_bytes": 4096, "written_bytes": 0},
         "energy": energy if on_gpu else None,

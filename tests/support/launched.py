@@ -53,7 +53,7 @@ class Launched(System):
         )
 
     def memory(self) -> MemoryReading:
-        return MemoryReading(resident_bytes=12_345)
+        return MemoryReading(host_resident_bytes=12_345)
 
 
 def talking() -> Launched:

@@ -60,7 +60,7 @@ def test_each_form_of_a_module_has_the_outputs_of_the_module(framework: str) -> 
         assert (described.framework, described.device_type, described.dtype) == (framework, "cpu", "float32")
         assert (described.input_shape, described.parameters) == ((16,), 16 * 8 + 8 + 8 * 4 + 4)
         assert (system.compile_s is not None) == (framework in ("torchscript", "torch-export"))
-        assert system.memory().resident_bytes
+        assert system.memory().host_resident_bytes
     finally:
         system.close()
         system.close()
@@ -370,5 +370,5 @@ def test_host_memory_is_what_calls_add_and_the_framework_is_apart() -> None:
     assert 0.9 * size <= found.host_own_bytes <= 1.3 * size
     assert found.host_baseline_bytes is not None
     assert found.host_baseline_bytes >= held.nbytes
-    assert found.resident_bytes is not None
-    assert found.resident_bytes >= held.nbytes + size
+    assert found.host_resident_bytes is not None
+    assert found.host_resident_bytes >= held.nbytes + size

@@ -403,13 +403,13 @@ def test_a_slower_tail_fails_though_the_median_is_the_same(write: Write) -> None
     assert set(verdicts(same).values()) == {"same"}
 
 
-@pytest.mark.parametrize("kind", ["allocator_peak_bytes", "host_own_bytes", "resident_bytes"])
+@pytest.mark.parametrize("kind", ["allocator_peak_bytes", "host_own_bytes", "host_resident_bytes"])
 def test_ten_times_the_memory_fails(write: Write, kind: str) -> None:
     files = [
         read_result_file(write(f"{size}.json", (1, runs(10, size)), change=with_extra(memory={kind: size})))
         for size in (10**6, 10**7)
     ]
-    metric = "process-memory" if kind == "resident_bytes" else "memory"
+    metric = "process-memory" if kind == "host_resident_bytes" else "memory"
     found = judge(*files)
     assert found.outcome == "failed"
     assert verdicts(found)[metric] == "worse"

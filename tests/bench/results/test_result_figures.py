@@ -39,7 +39,7 @@ DOUBLED = f"{Path(__file__).parents[2] / 'support' / 'bench_models.py'}:doubled"
 
 
 def test_a_row_has_the_columns_and_empty_cells_for_what_is_missing() -> None:
-    row = row_of(batch_of([1.0, 3.0] * 10, memory={"resident_bytes": 5_000_000}, compile_s=0.5), STAMP)
+    row = row_of(batch_of([1.0, 3.0] * 10, memory={"host_resident_bytes": 5_000_000}, compile_s=0.5), STAMP)
     assert tuple(row)[: len(COLUMNS)] == COLUMNS
     assert row["latency_mean_ms"] == pytest.approx(2)
     assert (row["latency_min_ms"], row["latency_max_ms"]) == (1.0, 3.0)
@@ -191,7 +191,7 @@ def test_process_runs_without_a_larger_batch_before_go_first() -> None:
     batch = batch_of([1.0], [1.0], [1.0])
     readings = ((70, False), (90, True), (80, False))
     batch.launches = [
-        replace(run, extra={"memory": {"resident_bytes": read}, "after_larger": after_larger})
+        replace(run, extra={"memory": {"host_resident_bytes": read}, "after_larger": after_larger})
         for run, (read, after_larger) in zip(batch.launches, readings, strict=True)
     ]
     assert batch.host_peak == (80, False)

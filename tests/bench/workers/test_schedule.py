@@ -76,7 +76,7 @@ def test_process_runs_of_two_configurations() -> None:
         for run in result.launches:
             processes.add(run.extra["process_id"])
             assert run.extra["load_s"] >= 0
-            assert run.extra["memory"]["resident_bytes"] == 12_345
+            assert run.extra["memory"]["host_resident_bytes"] == 12_345
     assert len(processes) == 4
     assert os.getpid() not in processes
     again = Result.from_dict(json.loads(json.dumps(results["a"].to_dict())))

@@ -197,7 +197,7 @@ class FrameworkSystem(System):
         return MemoryReading(
             allocator_peak_bytes=self._allocator_peak(),
             device_used_bytes=device_used_bytes() if self.device_type == "cuda" else None,
-            resident_bytes=self._host_peak.read(),
+            host_resident_bytes=self._host_peak.read(),
             host_baseline_bytes=self._baseline_bytes,
             host_calls_bytes=calls,
             host_own_bytes=None if calls is None else calls + (self._model_bytes() or 0),

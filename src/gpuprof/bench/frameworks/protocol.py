@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 class MemoryReading:
     """Bytes in use at one moment or at the peak; None where this system does not report them.
 
-    On the host `resident_bytes` is the peak of the whole process, `host_baseline_bytes` what it filled
+    On the host `host_resident_bytes` is the peak of the whole process, `host_baseline_bytes` what it filled
     before the model was loaded, which is the framework, `host_calls_bytes` what calls add at their peak, and
     `host_own_bytes` that with the model's parameters and buffers: the model's own memory.
     """
 
     allocator_peak_bytes: int | None = None
     device_used_bytes: int | None = None
-    resident_bytes: int | None = None
+    host_resident_bytes: int | None = None
     host_baseline_bytes: int | None = None
     host_calls_bytes: int | None = None
     host_own_bytes: int | None = None

@@ -124,7 +124,7 @@ def _memory(extras: list[Mapping[str, Any]]) -> dict[RunMetric, list[float | Non
         RunMetric.MEMORY: [
             each.get("allocator_peak_bytes") or each.get("host_own_bytes") for each in readings
         ],
-        RunMetric.PROCESS_MEMORY: [each.get("resident_bytes") for each in readings],
+        RunMetric.PROCESS_MEMORY: [each.get("host_resident_bytes") for each in readings],
     }
 
 

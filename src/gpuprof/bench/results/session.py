@@ -75,7 +75,7 @@ class BatchResult:
     @property
     def host_peak(self) -> tuple[int | None, bool]:
         """The peak of the whole process, and whether a larger batch came before it in the same process."""
-        return self._host("resident_bytes")
+        return self._host("host_resident_bytes")
 
     @property
     def host_own(self) -> tuple[int | None, bool]:

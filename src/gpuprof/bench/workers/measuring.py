@@ -206,7 +206,7 @@ class _Batch:
         early = self._early_memory or memory
         return dataclasses.replace(
             memory,
-            resident_bytes=early.resident_bytes or self._first_memory.resident_bytes,
+            host_resident_bytes=early.host_resident_bytes or self._first_memory.host_resident_bytes,
             host_calls_bytes=early.host_calls_bytes,
             host_own_bytes=early.host_own_bytes,
         )
