@@ -217,7 +217,7 @@ def long_run(folder: Path, total: str) -> Facts:
     with gpuprof.profile(out=folder / "warm-up"):
         replay()
         synchronize()
-    before = host_resident_bytes()
+    before = resident_bytes()
     recording = gpuprof.profile(out=folder / "run")
     recording.__enter__()
     highest = before
@@ -225,12 +225,12 @@ def long_run(folder: Path, total: str) -> Facts:
         replay()
         if number % 50 == 0:
             synchronize()  # graphs that wait for the GPU take memory too
-            highest = max(highest, host_resident_bytes())
+            highest = max(highest, resident_bytes())
     synchronize()
-    highest = max(highest, host_resident_bytes())
+    highest = max(highest, resident_bytes())
     begin = time.monotonic()
     recording.__exit__(None, None, None)
-    closed = {"closing_s": time.monotonic() - begin, "after_bytes": host_resident_bytes() - before}
+    closed = {"closing_s": time.monotonic() - begin, "after_bytes": resident_bytes() - before}
     return {"launched": 1000 * replays, "recording_bytes": highest - before, **closed}
 
 
@@ -247,7 +247,7 @@ def streams(folder: Path) -> Facts:
     return {}
 
 
-def host_resident_bytes() -> int:
+def resident_bytes() -> int:
     """Return the memory that this process holds now."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
