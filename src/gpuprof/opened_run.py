@@ -214,15 +214,22 @@ class Run:
         return predict(self._folder, remove=removed, speed_up=speed_up, workers=workers)
 
     @quick_switching()
-    def findings(self) -> Findings:
+    def findings(self, *, rerun: bool = False) -> Findings:
         """Find causes of lost time in the main process, the largest gain first (docs/commands/explain.md).
 
-        A sequence of `Finding`; `results` has the result of each rule. Raises RunError for a damaged run.
+        A sequence of `Finding`; `results` has the result of each rule. With `rerun`, recorded work is
+        executed again without and with the fix, in another process, to measure the gain; an interruption
+        ends that and keeps what was measured. Raises RunError for a damaged run.
         """
         from gpuprof.analyze.findings.engine import find
 
+        rerunner = None
+        if rerun:
+            from gpuprof.analyze.rerun.rerunner import Rerunner
+
+            rerunner = Rerunner()
         with self._folder.reading():
-            return find(self._folder)
+            return find(self._folder, rerunner)
 
     @quick_switching()
     def score(self, old: Run) -> Score:

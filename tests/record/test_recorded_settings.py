@@ -11,6 +11,7 @@ import gc
 import json
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from gpuprof.record.program_settings import (
     MOST_OF_A_KIND,
     LoaderSettings,
     OptimizerSettings,
+    ParameterShape,
     ProgramSettings,
 )
 from gpuprof.run.folder import RunFolder
@@ -133,12 +135,31 @@ class TestOptimizers:
             torch.optim.Adam(parameters(), fused=True).step()
             torch.optim.Rprop(parameters()).step()
 
-        assert settings(program).optimizers == (
+        found = settings(program).optimizers
+        assert [replace(each, shapes=None, options=()) for each in found] == [
             OptimizerSettings("AdamW", None, None, True, 2, 6, ("cpu",)),
             OptimizerSettings("SGD", None, True, True, 3, 9, ("cpu",)),
             OptimizerSettings("Adam", True, None, True, 2, 6, ("cpu",)),
             OptimizerSettings("Rprop", None, None, False, 2, 6, ("cpu",)),
+        ]
+        options = dict(found[1].options)
+        assert (options["momentum"], options["nesterov"], options["weight_decay"]) == (0, False, 0)
+        assert not {"lr", "fused", "foreach"} & set(options)
+
+    def test_the_shapes_of_their_parameters(self, settings: Settings) -> None:
+        def program() -> None:
+            shapes = [(4, 2), (), (4, 2)]
+            given = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.bfloat16)) for shape in shapes]
+            torch.optim.SGD([*given, *parameters(1)], lr=0.1).step()
+            torch.optim.SGD([torch.nn.Parameter(torch.zeros(size)) for size in range(1_001)], lr=0.1).step()
+
+        few, many = settings(program).optimizers
+        assert few.shapes == (
+            ParameterShape((4, 2), "bfloat16", 2),
+            ParameterShape((), "bfloat16", 1),
+            ParameterShape((3,), "float32", 1),
         )
+        assert many.shapes is None
 
     def test_groups_that_differ_and_parameters_that_do_not_fit(self, settings: Settings) -> None:
         def program() -> None:

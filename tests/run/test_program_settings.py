@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gpuprof.errors import RunError
 from gpuprof.record.program_settings import (
     LoaderSettings,
     OptimizerSettings,
+    ParameterShape,
     ProgramSettings,
     ThreadSettings,
 )
@@ -23,7 +25,11 @@ from gpuprof.run.folder import RunFolder
 from gpuprof.run.program_settings import settings_of
 
 LOADER = LoaderSettings("Images", 2, 4, pin_memory=True, persistent_workers=False, batch_size=None)
-OPTIMIZER = OptimizerSettings("AdamW", None, False, True, 12, 3_000, ("cpu", "cuda:0"))
+OPTIMIZER = OptimizerSettings(
+    *("AdamW", None, False, True, 12, 3_000, ("cpu", "cuda:0")),
+    shapes=(ParameterShape((), "float32", 2), ParameterShape((64, 3), "bfloat16", 10)),
+    options=(("weight_decay", 0.01), ("amsgrad", False)),
+)
 SETTINGS = ProgramSettings((LOADER,), (OPTIMIZER,), ThreadSettings(8, 2, 1.5))
 
 
@@ -56,6 +62,14 @@ def test_what_a_later_version_adds_is_left_out(written: Path) -> None:
     assert settings_of(opened_with(written, plain)) == SETTINGS
 
 
+def test_shapes_and_options_are_missing_in_older_runs(written: Path) -> None:
+    plain = json.loads(json.dumps(SETTINGS.to_plain()))
+    del plain["optimizers"][0]["shapes"], plain["optimizers"][0]["options"]
+    found = settings_of(opened_with(written, plain))
+    assert found is not None
+    assert found.optimizers == (replace(OPTIMIZER, shapes=None, options=()),)
+
+
 def test_a_run_without_settings_has_none(written: Path) -> None:
     assert settings_of(opened_with(written, None)) is None
     meta = json.loads((written / "meta.json").read_bytes())
@@ -71,6 +85,11 @@ def test_a_run_without_settings_has_none(written: Path) -> None:
         {**SETTINGS.to_plain(), "loaders": 7},
         {**SETTINGS.to_plain(), "loaders": [{"dataset": "Images"}]},
         {**SETTINGS.to_plain(), "optimizers": [{**SETTINGS.to_plain()["optimizers"][0], "elements": "many"}]},
+        {**SETTINGS.to_plain(), "optimizers": [{**SETTINGS.to_plain()["optimizers"][0], "shapes": [[7]]}]},
+        {
+            **SETTINGS.to_plain(),
+            "optimizers": [{**SETTINGS.to_plain()["optimizers"][0], "options": [["a", "b"]]}],
+        },
         {**SETTINGS.to_plain(), "threads": [1, 2]},
     ],
 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import unwrap
@@ -39,12 +41,24 @@ class LoaderSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterShape:
+    """Parameters of one shape and type, as `float32`; `count` of them."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerSettings:
     """A PyTorch optimizer that made a step.
 
     `name` is its class. `fused` and `foreach` are its options; None is PyTorch's default, or no such option,
     or a difference between its groups of parameters. `can_be_fused`: the class has a fused implementation,
     which takes the types and devices of all parameters. `elements` are those of all `parameters`.
+
+    `shapes` are those of all parameters, None if there are more than 1,000 different ones or in older runs.
+    `options` are the flags and numbers it was made with that decide what it calculates, as `weight_decay`.
     """
 
     name: str
@@ -54,6 +68,8 @@ class OptimizerSettings:
     parameters: int
     elements: int
     devices: tuple[str, ...]
+    shapes: tuple[ParameterShape, ...] | None = None
+    options: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +113,49 @@ class ProgramSettings:
 
 def _read(settings: type[_Settings], plain: Mapping[str, Any]) -> _Settings:
     """Read plain data, without what a later version may add. Raises KeyError or TypeError."""
-    values = {each.name: plain[each.name] for each in dataclasses.fields(settings)}
-    if "devices" in values:
-        values["devices"] = tuple(map(str, values["devices"]))
+    values = {
+        each.name: plain[each.name]
+        if each.default is dataclasses.MISSING
+        else plain.get(each.name, each.default)
+        for each in dataclasses.fields(settings)
+    }
+    for name, read in _READERS.items():
+        if values.get(name) is not None:
+            values[name] = read(values[name])
     for name, kind in get_type_hints(settings).items():
-        if not isinstance(values[name], _PLAIN_TYPES.get(kind, kind)):
+        if name not in _READERS and not isinstance(values[name], _PLAIN_TYPES.get(kind, kind)):
             raise TypeError(f"{name} is {values[name]!r}")
     return settings(**values)
 
 
+def _read_shapes(plain: Any) -> tuple[ParameterShape, ...]:
+    return tuple(
+        ParameterShape(tuple(map(int, each["shape"])), str(each["dtype"]), int(each["count"]))
+        for each in plain
+    )
+
+
+def _read_options(plain: Any) -> tuple[tuple[str, float], ...]:
+    if not all(isinstance(value, bool | int | float) for _, value in plain):
+        raise TypeError(f"options are {plain!r}")
+    return tuple((str(name), value) for name, value in plain)
+
+
 # Where JSON has another type.
-_PLAIN_TYPES: dict[Any, Any] = {float: (int, float), tuple[str, ...]: tuple}
+_PLAIN_TYPES: dict[Any, Any] = {float: (int, float)}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "devices": lambda plain: tuple(map(str, plain)),
+    "shapes": _read_shapes,
+    "options": _read_options,
+}
 
 
 # ---- recording -------------------------------------------------------------------------------
 
 MOST_OF_A_KIND = 64  # loaders, or optimizers, of which the settings are kept
 _MOST_OPTIMIZERS = 1024  # objects of which it is remembered that they were looked at
+_MOST_SHAPES = 1_000
+_SWITCHES = ("weight_decay", "momentum", "dampening")
 _LONGEST_NAME = 200
 _LOADERS = "torch.utils.data.dataloader"
 # They are made where an iteration begins.
@@ -255,7 +297,26 @@ def _optimizer_settings(optimizer: Any) -> OptimizerSettings:
             parameters=len(parameters),
             elements=sum(each.numel() for each in parameters),
             devices=tuple(sorted({str(each.device) for each in parameters})),
+            shapes=_shapes(parameters),
+            options=_numbers(optimizer.defaults),
         )
+
+
+def _shapes(parameters: list[Any]) -> tuple[ParameterShape, ...] | None:
+    counts = Counter((tuple(each.shape), str(each.dtype).removeprefix("torch.")) for each in parameters)
+    if len(counts) > _MOST_SHAPES:
+        return None
+    return tuple(ParameterShape(shape, dtype, count) for (shape, dtype), count in counts.items())
+
+
+def _numbers(defaults: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    """Return the options that decide what a step calculates: all flags, and numbers that switch a part on."""
+    return tuple(
+        (name, value)
+        for name, value in defaults.items()
+        if (isinstance(value, bool) and name not in ("fused", "foreach"))
+        or (name in _SWITCHES and isinstance(value, int | float) and math.isfinite(value))
+    )
 
 
 def _option(groups: Iterable[Mapping[str, Any]], name: str) -> bool | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuprof.analyze.findings.between_layers import logging, waiting
+from gpuprof.analyze.findings.candidates import CANDIDATES
 from gpuprof.analyze.findings.device import gpu_synchronization, launches, pageable_copies
 from gpuprof.analyze.findings.finding import (
     CONFIDENCE_OF_KIND,
@@ -17,6 +18,7 @@ from gpuprof.analyze.findings.finding import (
     GainKind,
     Missing,
     Places,
+    RerunProblem,
     Rule,
     RuleResult,
     Verdict,
@@ -27,6 +29,7 @@ from gpuprof.analyze.findings.optimizer import optimizer
 from gpuprof.analyze.findings.record import ProgramRecord
 
 if TYPE_CHECKING:
+    from gpuprof.analyze.rerun.rerunner import Rerunner
     from gpuprof.run.folder import RunFolder
 
 # A gain is significant from this part of the wall time: of a step if the cause is in steps, else of the run.
@@ -78,8 +81,11 @@ class Findings(Sequence[Finding]):
         return iter(self.found)
 
 
-def find(folder: RunFolder) -> Findings:
-    """Ask all rules about the main process of a run. Raises RunError for a damaged run."""
+def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
+    """Ask all rules about the main process of a run. Raises RunError for a damaged run.
+
+    With `rerun`, gains are measured again where that is possible, and rules that need it are asked, too.
+    """
     record = ProgramRecord(folder)
     kept: list[tuple[Draft, Finding]] = []
     results = []
@@ -92,6 +98,8 @@ def find(folder: RunFolder) -> Findings:
         significant = [pair for pair in judged if _is_significant(record, *pair)]
         kept += [pair for pair in significant if not _is_symptom(kept, pair[0])]
         results.append(_result(record, rule, judged, significant))
+    if rerun is not None:
+        kept, results = _measured(record, rerun, kept, results)
     found = sorted(
         with_nodes(folder, [finding for _, finding in kept]),
         key=lambda each: (-each.gain.run.low_ns, -each.gain.run.high_ns),
@@ -134,6 +142,58 @@ def _result(
     return RuleResult(
         rule, Verdict.NOT_SIGNIFICANT, largest_ns=gain.high_ns, least_ns=_least_ns(record, draft, finding)
     )
+
+
+def _measured(
+    record: ProgramRecord, rerun: Rerunner, kept: list[tuple[Draft, Finding]], results: list[RuleResult]
+) -> tuple[list[tuple[Draft, Finding]], list[RuleResult]]:
+    """Measure the gains of findings again, and ask the rules whose causes only a re-run can show."""
+    confirmed: list[tuple[Draft, Finding]] = []
+    by_rule = {each.rule: each for each in results}
+    for draft, finding in kept:
+        measured = _rerun_finding(record, rerun, draft, finding)
+        if _is_significant(record, *measured):
+            confirmed.append(measured)
+        else:
+            by_rule[draft.rule] = _result(record, draft.rule, [measured], [])
+    for rule, look in CANDIDATES.items():
+        answer = look(record)
+        if isinstance(answer, Missing):
+            by_rule.setdefault(rule, RuleResult(rule, Verdict.UNKNOWN, answer))
+            continue
+        judged = [_rerun_finding(record, rerun, draft, _finding(record, draft)) for draft in answer]
+        measured_again = [pair for pair in judged if pair[1].gain.kind is GainKind.RERUN]
+        significant = [pair for pair in measured_again if _is_significant(record, *pair)]
+        confirmed += [pair for pair in significant if not _is_symptom(confirmed, pair[0])]
+        by_rule[rule] = _candidate_result(record, rule, judged, significant, by_rule.get(rule))
+    for draft, _ in confirmed:
+        by_rule[draft.rule] = RuleResult(draft.rule, Verdict.FOUND)
+    return confirmed, list(by_rule.values())
+
+
+def _rerun_finding(
+    record: ProgramRecord, rerun: Rerunner, draft: Draft, finding: Finding
+) -> tuple[Draft, Finding]:
+    measured, outcome = rerun(record, draft)
+    return measured, replace(_finding(record, measured), symptoms=finding.symptoms, rerun=outcome)
+
+
+def _candidate_result(
+    record: ProgramRecord,
+    rule: Rule,
+    judged: list[tuple[Draft, Finding]],
+    significant: list[tuple[Draft, Finding]],
+    before: RuleResult | None,
+) -> RuleResult:
+    """Return the result of a rule that needs a re-run. Without drafts, an earlier result remains."""
+    measured = [pair for pair in judged if pair[1].gain.kind is GainKind.RERUN]
+    problems = [pair[1].rerun.problem for pair in judged if pair[1].rerun is not None]
+    unknown = [each for each in problems if each is not None and each is not RerunProblem.REFUTED]
+    if not significant and unknown:
+        return RuleResult(rule, Verdict.UNKNOWN, problem=unknown[0])
+    if before is not None and not measured:
+        return before
+    return _result(record, rule, measured, significant)
 
 
 def _is_symptom(kept: list[tuple[Draft, Finding]], draft: Draft) -> bool:

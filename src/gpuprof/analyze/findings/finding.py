@@ -22,6 +22,8 @@ class Rule(str, Enum):
     GPU_SYNCHRONIZATION = "gpu_synchronization"
     PAGEABLE_COPIES = "pageable_copies"
     OPTIMIZER = "optimizer"
+    ATTENTION = "attention"
+    SUBNORMALS = "subnormals"
     WAITING = "waiting"
     LAUNCHES = "launches"
     THREADS = "threads"
@@ -56,6 +58,25 @@ class GainKind(str, Enum):
     REPLAYED = "replayed"
     RERUN = "rerun"
     BOUND = "bound"
+
+
+class RerunProblem(str, Enum):
+    """Why a finding has no gain that was measured again."""
+
+    NO_REPLICA = "no_replica"  # the fix is in the program's own code
+    SETTINGS = "settings"
+    SHAPES = "shapes"
+    DEVICE = "device"
+    MACHINE = "machine"
+    TORCH = "torch"
+    MEMORY = "memory"
+    REFUSED = "refused"  # by PyTorch
+    SEVERAL_SHAPES = "several_shapes"
+    INCONCLUSIVE = "inconclusive"  # the interval contains 0
+    REFUTED = "refuted"  # the replica contradicts the cause
+    DEADLINE = "deadline"
+    INTERRUPTED = "interrupted"
+    CRASHED = "crashed"
 
 
 # Confidence in each kind of gain, for a complete recording of steady steps.
@@ -128,12 +149,26 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
+class Rerun:
+    """Pairs of measurements of a replica, without and with the fix, and the median times of a call.
+
+    With a `problem` the gain is not that of the re-run.
+    """
+
+    problem: RerunProblem | None
+    pairs: int = 0
+    before_ns: float | None = None
+    after_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A cause of lost time.
 
     `values` fill the sentence and the repair of `rule` (`gpuprof.analyze.findings.messages`). `cost_run_ns`
     and `cost_step_ns` are wall time with the cause in it. `factors` multiply to the confidence. `symptoms`
-    are rules whose time this cause explains. Gains of several findings do not add up.
+    are rules whose time this cause explains. Gains of several findings do not add up. `rerun` is None if no
+    re-run was requested.
     """
 
     rule: Rule
@@ -145,6 +180,7 @@ class Finding:
     factors: Mapping[str, float]
     evidence: tuple[EvidenceFigure, ...]
     symptoms: tuple[Rule, ...] = ()
+    rerun: Rerun | None = None
 
     @property
     def confidence(self) -> float:
@@ -157,7 +193,8 @@ class RuleResult:
     """The result of a rule for a run.
 
     `missing` is why it is unknown. `largest_ns` is the largest gain of a step (of the run without steps)
-    that is not significant, and `least_ns` what it would have to be.
+    that is not significant, and `least_ns` what it would have to be. `problem` is why the re-run that the
+    rule needs was not possible.
     """
 
     rule: Rule
@@ -165,3 +202,4 @@ class RuleResult:
     missing: Missing | None = None
     largest_ns: float | None = None
     least_ns: float | None = None
+    problem: RerunProblem | None = None

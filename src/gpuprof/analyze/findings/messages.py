@@ -79,6 +79,8 @@ TITLES = Messages(
             "{name} updates {parameters:#parameter} one after the other, with several operators for each: "
             "it is not fused"
         ),
+        "attention": "Attention is calculated by a chain of operators, not by one ({calls:#call})",
+        "subnormals": "{operator} calculates with numbers below the normal range, which are slow",
         "waiting": _waiting_title,
         "launches": "The GPU waits for launches of the host in {idle_share:percent} of the time in steps",
         "threads": "Operators use {threads:#thread} on {processors:#processor}",
@@ -97,7 +99,13 @@ FIXES = Messages(
         ),
         "gpu_synchronization": "keep the values on the GPU, and read them every 50th step only",
         "pageable_copies": 'DataLoader(..., pin_memory=True); tensor.to("cuda", non_blocking=True)',
-        "optimizer": "torch.optim.{name}(parameters, fused=True)",
+        "optimizer": lambda values: (
+            f"torch.optim.{values['name']}(parameters, {values.get('option', 'fused')}=True)"
+        ),
+        "attention": (
+            "remove sdpa_kernel(SDPBackend.MATH); attention masks without requires_grad, dropout_p=0 on a CPU"
+        ),
+        "subnormals": "torch.set_flush_denormal(True)",
         "waiting": lambda values: (
             "remove the sleep, or sleep in another thread"
             if values["is_sleep"]
@@ -117,6 +125,8 @@ RULES = Messages(
         "gpu_synchronization": "waits for the GPU",
         "pageable_copies": "copies of pageable memory",
         "optimizer": "optimizer that is not fused",
+        "attention": "attention as a chain of operators",
+        "subnormals": "numbers below the normal range",
         "waiting": "sleeps and waits of the main thread",
         "launches": "launch-bound GPU",
         "threads": "more threads than processors",
@@ -135,8 +145,28 @@ MISSING = Messages(
         "kernels": "GPU work was not recorded",
     }
 )
+RERUN_PROBLEMS = Messages(
+    {
+        "no_replica": "the fix is in the program's own code",
+        "settings": "settings of the program were not recorded",
+        "shapes": "the shapes of its inputs were not recorded, as with --work",
+        "device": "re-runs are for CPUs only",
+        "machine": "the run is of another machine",
+        "torch": "the run is of another version of PyTorch, or it is not installed",
+        "memory": "its inputs need more than a quarter of the free memory",
+        "refused": "PyTorch refuses its operators on new inputs",
+        "several_shapes": "the operator has inputs of several shapes",
+        "inconclusive": "no significant difference",
+        "refuted": "on new inputs the operator is as fast as recorded",
+        "deadline": "too few pairs until the deadline",
+        "interrupted": "interrupted",
+        "crashed": "the process of the re-run ended",
+    }
+)
 FIGURES = Messages(
     {
+        "attention_time": "time of attention",
+        "operator_time": "time of the operator",
         "loader_time": "time in the loader",
         "fetches": "fetches",
         "fetches_on_processor": "part of the fetches on a processor",

@@ -15,6 +15,7 @@ from gpuprof.analyze.findings.messages import (
     KINDS,
     MISSING,
     OUTCOMES,
+    RERUN_PROBLEMS,
     RULES,
     TITLES,
     figure_text,
@@ -22,11 +23,11 @@ from gpuprof.analyze.findings.messages import (
 from gpuprof.analyze.findings.promises import Outcome
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import wrapped
-from gpuprof.text.units import format_duration, format_share
+from gpuprof.text.units import counted, format_duration, format_share
 
 if TYPE_CHECKING:
     from gpuprof.analyze.findings.engine import Findings
-    from gpuprof.analyze.findings.finding import Finding, RuleResult, TimeRange
+    from gpuprof.analyze.findings.finding import Finding, Rerun, RuleResult, TimeRange
     from gpuprof.analyze.findings.promises import Score
 
 _LABEL_WIDTH = 11
@@ -117,7 +118,7 @@ def plain(findings: Findings) -> dict[str, Any]:
         "wall_ns": findings.wall_ns,
         "step_ns": findings.step_ns,
         "findings": [_plain(each) for each in findings],
-        "rules": [{name: _value(value) for name, value in asdict(each).items()} for each in findings.results],
+        "rules": [_plain_values(each) for each in findings.results],
     }
 
 
@@ -131,11 +132,13 @@ def _plain(finding: Finding) -> dict[str, Any]:
         "gain": {**values["gain"], "kind": finding.gain.kind.value},
         "confidence": finding.confidence,
         "symptoms": [each.value for each in finding.symptoms],
+        "rerun": None if finding.rerun is None else _plain_values(finding.rerun),
     }
 
 
-def _value(value: Any) -> Any:
-    return getattr(value, "value", value)
+def _plain_values(facts: Rerun | RuleResult) -> dict[str, Any]:
+    """Return the fields, with the values of codes."""
+    return {name: getattr(value, "value", value) for name, value in asdict(facts).items()}
 
 
 def _details(finding: Finding, findings: Findings, run: str) -> Iterator[str]:
@@ -148,6 +151,8 @@ def _details(finding: Finding, findings: Findings, run: str) -> Iterator[str]:
         f"{FIGURES.text(each.code, {})} {figure_text(each.unit, each.value)}" for each in finding.evidence
     ]
     yield _line("evidence", ", ".join(figures))
+    if finding.rerun is not None:
+        yield _line("re-run", _rerun_text(finding.rerun))
     factors = [f"{FACTORS.text(name, {})} {value:.2f}" for name, value in finding.factors.items()]
     yield _line("confidence", " x ".join(factors))
     if where := _where(finding):
@@ -158,6 +163,16 @@ def _details(finding: Finding, findings: Findings, run: str) -> Iterator[str]:
     yield _line("fix", first)
     yield from (_line("", line) for line in more)
     yield _line("check", f"gpuprof explain NEW --against {run}")
+
+
+def _rerun_text(rerun: Rerun) -> str:
+    """Return the median times of a call of the replica, or why there are none."""
+    pairs = counted(rerun.pairs, "pair")
+    problem = "" if rerun.problem is None else f"none: {RERUN_PROBLEMS.text(rerun.problem.value, {})}"
+    if rerun.before_ns is None:
+        return f"{problem} ({pairs})" if rerun.pairs else problem
+    before, after = format_duration(rerun.before_ns), format_duration(rerun.after_ns)
+    return f"{problem and problem + '; '}{before} without the fix, {after} with it ({pairs})"
 
 
 def _where(finding: Finding) -> str:
@@ -180,6 +195,9 @@ def _others(findings: Findings) -> Iterator[str]:
     for missing in dict.fromkeys(each.missing for each in findings.results if each.missing is not None):
         rules = [RULES.text(each.rule.value, {}) for each in findings.results if each.missing is missing]
         yield f"{'unknown':<{_LABEL_WIDTH}}{', '.join(rules)}: {MISSING.text(missing.value, {})}"
+    for problem in dict.fromkeys(each.problem for each in findings.results if each.problem is not None):
+        rules = [RULES.text(each.rule.value, {}) for each in findings.results if each.problem is problem]
+        yield f"{'unknown':<{_LABEL_WIDTH}}{', '.join(rules)}: {RERUN_PROBLEMS.text(problem.value, {})}"
 
 
 def _small(result: RuleResult) -> str:

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Re-runs of the findings of simulated programs, with times of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_training import MS, Planted, TrainingHost, settings, train
+
+import gpuprof
+from gpuprof.analyze.findings.engine import Findings, find
+from gpuprof.analyze.findings.finding import GainKind, RerunProblem, Rule, Verdict
+from gpuprof.analyze.findings.text import explanation, plain
+from gpuprof.analyze.rerun.experiment import Experiment, ExperimentKind, Pairs
+from gpuprof.analyze.rerun.rerunner import Rerunner, difference_of_machines
+from gpuprof.run.machine import describe_machine
+
+SHAPES = [{"shape": [100, 100], "dtype": "float32", "count": 49}]
+
+
+def with_shapes(**changes: Any) -> dict[str, Any]:
+    found = settings()
+    found["optimizers"][0].update({"shapes": SHAPES, "options": [["amsgrad", True]], **changes})
+    return found
+
+
+class Measured:
+    """Returns pairs in place of measuring, and keeps what was asked for."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.pairs = pairs
+        self.experiments: list[Experiment] = []
+
+    def __call__(self, experiment: Experiment) -> Pairs:
+        self.experiments.append(experiment)
+        return self.pairs
+
+
+def times(before_ms: float, after_ms: float, count: int = 20) -> Pairs:
+    return Pairs(((before_ms * MS, after_ms * MS),) * count)
+
+
+def findings(
+    folder: Path,
+    measured: Callable[[Experiment], Pairs],
+    plain_settings: dict[str, Any],
+    planted: Planted | None = None,
+    difference: RerunProblem | None = None,
+) -> Findings:
+    planted = planted or Planted(is_fused=False)
+    path = train(TrainingHost(settings=plain_settings), planted).write(folder / "r.gpuprof")
+    run = gpuprof.open(path)
+    return find(run._folder, Rerunner(measured, lambda _: difference))
+
+
+def of(found: Findings, rule: Rule) -> Any:
+    (finding,) = [each for each in found if each.rule is rule]
+    return finding
+
+
+def test_the_gain_of_a_fused_optimizer_is_that_of_its_replica(tmp_path: Path) -> None:
+    """In the simulated program the loop takes 16 ms of a step of 41 ms."""
+    measured = Measured(times(16, 5))
+    finding = of(findings(tmp_path, measured, with_shapes()), Rule.OPTIMIZER)
+    assert finding.gain.kind is GainKind.RERUN
+    assert (finding.gain.step.low_ns, finding.gain.step.high_ns) == pytest.approx((11 * MS, 11 * MS))
+    assert (finding.rerun.problem, finding.rerun.pairs) == (None, 20)
+    assert (finding.rerun.before_ns, finding.rerun.after_ns) == (16 * MS, 5 * MS)
+    (experiment,) = measured.experiments
+    assert (experiment.kind, experiment.threads) == (ExperimentKind.OPTIMIZER, 2)
+    assert experiment.values["shapes"][0]["count"] == 49
+    assert experiment.values["options"] == {"amsgrad": True}
+    assert (experiment.values["before"]["fused"], experiment.values["after"]) == (False, {"fused": True})
+
+
+def test_the_recorded_time_is_the_other_end_of_the_gain(tmp_path: Path) -> None:
+    finding = of(findings(tmp_path, Measured(times(14, 4)), with_shapes()), Rule.OPTIMIZER)
+    assert (finding.gain.step.low_ns, finding.gain.step.high_ns) == pytest.approx((10 * MS, 12 * MS))
+
+
+def test_a_fix_that_is_not_faster_is_not_promised(tmp_path: Path) -> None:
+    found = findings(tmp_path, Measured(times(16, 16)), with_shapes())
+    assert [each for each in found if each.rule is Rule.OPTIMIZER] == []
+    (result,) = [each for each in found.results if each.rule is Rule.OPTIMIZER]
+    assert result.verdict is Verdict.NOT_SIGNIFICANT
+
+
+def test_an_inconclusive_re_run_leaves_the_replayed_gain(tmp_path: Path) -> None:
+    pairs = Pairs(tuple((16.0 * MS, (16.0 + each - 10) * MS) for each in range(20)))
+    finding = of(findings(tmp_path, Measured(pairs), with_shapes()), Rule.OPTIMIZER)
+    assert finding.gain.kind is GainKind.REPLAYED
+    assert finding.rerun.problem is RerunProblem.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("pairs", "problem"),
+    [
+        (Pairs((), RerunProblem.REFUSED), RerunProblem.REFUSED),
+        (Pairs(times(16, 5, 5).times_ns, RerunProblem.DEADLINE), RerunProblem.DEADLINE),
+        (times(16, 5, 5), RerunProblem.DEADLINE),
+    ],
+)
+def test_too_few_pairs_leave_the_replayed_gain(pairs: Pairs, problem: RerunProblem, tmp_path: Path) -> None:
+    finding = of(findings(tmp_path, Measured(pairs), with_shapes()), Rule.OPTIMIZER)
+    assert (finding.gain.kind, finding.rerun.problem) == (GainKind.REPLAYED, problem)
+    assert finding.rerun.pairs == len(pairs.times_ns)
+
+
+def test_what_is_missing_is_a_code(tmp_path: Path) -> None:
+    measured = Measured(times(16, 5))
+    for number, (given, difference, problem) in enumerate(
+        [
+            (settings(), None, RerunProblem.SHAPES),
+            (with_shapes(), RerunProblem.MACHINE, RerunProblem.MACHINE),
+            (with_shapes(), RerunProblem.TORCH, RerunProblem.TORCH),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        finding = of(findings(folder, measured, given, difference=difference), Rule.OPTIMIZER)
+        assert (finding.gain.kind, finding.rerun.problem) == (GainKind.REPLAYED, problem)
+    assert measured.experiments == []
+    planted = Planted(collect=20)
+    (tmp_path / "gc").mkdir()
+    finding = of(findings(tmp_path / "gc", measured, with_shapes(), planted), Rule.COLLECTIONS)
+    assert finding.rerun.problem is RerunProblem.NO_REPLICA
+
+
+def test_after_an_interruption_nothing_is_measured(tmp_path: Path) -> None:
+    measured = Measured(Pairs(times(16, 5, 12).times_ns, RerunProblem.INTERRUPTED))
+    plain_settings = with_shapes()
+    plain_settings["optimizers"].append({**plain_settings["optimizers"][0], "elements": 7})
+    found = findings(tmp_path, measured, plain_settings)
+    first, second = [each for each in found if each.rule is Rule.OPTIMIZER]
+    assert (first.gain.kind, first.rerun and first.rerun.pairs) == (GainKind.RERUN, 12)
+    assert second.rerun is not None
+    assert second.rerun.problem is RerunProblem.INTERRUPTED
+    assert len(measured.experiments) == 1
+
+
+def test_a_loop_of_another_optimizer_is_found_by_its_re_run_only(tmp_path: Path) -> None:
+    given = with_shapes(name="RMSprop", can_be_fused=False)
+
+    def host() -> TrainingHost:
+        made = TrainingHost(settings=given)
+        for _ in range(12):
+            with made.step():
+                made.operator("aten::mm", 20 * MS)
+                with made.span("Optimizer.step#RMSprop.step"):
+                    made.operator("aten::addcmul_", 10 * MS)
+        return made
+
+    run = gpuprof.open(host().write(tmp_path / "r.gpuprof"))
+    assert [each.rule for each in run.findings()] == []
+    slower, faster = Measured(times(10, 10)), Measured(times(10, 4))
+    assert [each.rule for each in find(run._folder, Rerunner(slower, lambda _: None))] == []
+    found = find(run._folder, Rerunner(faster, lambda _: None))
+    finding = of(found, Rule.OPTIMIZER)
+    assert finding.gain.step.low_ns == pytest.approx(6 * MS)
+    assert faster.experiments[0].values["after"] == {"foreach": True}
+    assert "foreach=True" in explanation(found, "r.gpuprof")
+    assert plain(found)["findings"][0]["rerun"]["problem"] is None
+
+
+def test_only_the_machine_and_the_pytorch_of_the_run_are_comparable() -> None:
+    import torch
+
+    here = {"machine": describe_machine(), "versions": {"torch": torch.__version__}}
+    assert difference_of_machines(here) is None
+    other = {**here, "machine": {**here["machine"], "cores": 1_000}}
+    assert difference_of_machines(other) is RerunProblem.MACHINE
+    assert difference_of_machines({}) is RerunProblem.MACHINE
+    assert difference_of_machines({**here, "versions": {"torch": "1.0"}}) is RerunProblem.TORCH
+    assert difference_of_machines({**here, "versions": None}) is RerunProblem.TORCH
