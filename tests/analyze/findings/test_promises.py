@@ -12,7 +12,9 @@ from simulated_training import MS, Planted, TrainingHost, settings, train
 
 import gpuprof
 from gpuprof.analyze.findings.finding import Rule, TimeRange
-from gpuprof.analyze.findings.promises import SCORE_FILE, Outcome, Score, outcome_of
+from gpuprof.analyze.findings.promises import SCORE_FILE, Outcome, Score, outcome_of, plain_score
+from gpuprof.analyze.findings.step_parts import Difference, PartDifference, StepPart
+from gpuprof.analyze.findings.text import score_text
 
 SLOW = Planted(collect=20, sleep=9)
 
@@ -40,13 +42,40 @@ def test_a_repaired_cause_got_what_was_predicted(tmp_path: Path) -> None:
     assert (score.old_step_ns, score.new_step_ns) == (59 * MS, 39 * MS)
 
 
-def test_a_repair_that_moved_the_time_is_missed(tmp_path: Path) -> None:
+def test_a_repair_that_moved_the_time_is_kept_in_its_part_only(tmp_path: Path) -> None:
     score = scored(tmp_path, Planted(startup=0, log=15), old=Planted(collect=20))
-    assert outcomes(score) == {Rule.COLLECTIONS: Outcome.MISSED}
+    assert outcomes(score) == {Rule.COLLECTIONS: Outcome.PART}
+    (promise,) = score.promises
+    assert promise.part is not None
+    assert promise.part.own.saved_ns == 20 * MS
+    assert (promise.part.rest.saved_ns, promise.part.has_drifted) == (-15 * MS, True)
+    assert promise.got_ns == 5 * MS
 
 
-def test_of_several_repaired_causes_only_the_sum_is_known(tmp_path: Path) -> None:
-    score = scored(tmp_path, Planted())
+def test_a_faster_optimizer_is_as_predicted_though_the_steps_drift(tmp_path: Path) -> None:
+    """The optimizer's part falls by 11 ms, from 16 ms; waits of 20 ms are new in the rest."""
+    score = scored(tmp_path, Planted(sleep=20), old=Planted(is_fused=False))
+    assert outcomes(score) == {Rule.OPTIMIZER: Outcome.PART}
+    (promise,) = score.promises
+    assert promise.part is not None
+    assert promise.part.own.saved_ns == 11 * MS
+    assert promise.part.rest.saved_ns == -20 * MS
+    assert promise.got_ns == -9 * MS
+    assert "9.00 ms" in score_text(score) or "-9.00 ms" in score_text(score)
+    (kept,) = plain_score(score)["promises"]
+    assert (kept["part"]["part"], kept["part"]["has_drifted"]) == ("optimizer", True)
+
+
+def test_causes_in_different_parts_of_the_step_are_compared_on_their_own(tmp_path: Path) -> None:
+    score = scored(tmp_path, Planted(), old=Planted(collect=20, sleep=9, is_fused=False))
+    assert set(outcomes(score)) == {Rule.COLLECTIONS, Rule.WAITING, Rule.OPTIMIZER}
+    saved = {each.finding.rule: each.part and each.part.own.saved_ns for each in score.promises}
+    assert saved == {Rule.COLLECTIONS: 20 * MS, Rule.WAITING: 9 * MS, Rule.OPTIMIZER: 11 * MS}
+
+
+def test_of_several_repaired_causes_in_a_part_only_the_sum_is_known(tmp_path: Path) -> None:
+    score = scored(tmp_path, Planted(), old=Planted(log=20, values=5, sleep=9))
+    assert set(outcomes(score)) == {Rule.LOGGING, Rule.WAITING}
     assert set(outcomes(score).values()) == {Outcome.TOGETHER}
     assert score.together is not None
     predicted, got, outcome = score.together
@@ -104,12 +133,32 @@ def test_a_run_that_cannot_be_written_is_compared_only(tmp_path: Path) -> None:
     ("got", "outcome"),
     [
         (None, Outcome.UNKNOWN),
-        (TimeRange(0, 9), Outcome.MISSED),
+        (TimeRange(0, 9), Outcome.LESS),
         (TimeRange(9, 10), Outcome.HIT),
         (TimeRange(12, 13), Outcome.HIT),
         (TimeRange(0, 99), Outcome.HIT),
-        (TimeRange(21, 99), Outcome.MISSED),
+        (TimeRange(21, 99), Outcome.MORE),
     ],
 )
 def test_an_outcome_is_a_hit_if_the_ranges_overlap(got: TimeRange | None, outcome: Outcome) -> None:
     assert outcome_of(TimeRange(10, 20), got) is outcome
+
+
+@pytest.mark.parametrize(
+    ("part", "has_drifted", "whole", "outcome"),
+    [
+        (TimeRange(12, 13), False, TimeRange(40, 50), Outcome.HIT),
+        (TimeRange(12, 13), True, TimeRange(12, 18), Outcome.HIT),
+        (TimeRange(12, 13), True, TimeRange(40, 50), Outcome.PART),
+        (TimeRange(2, 3), False, TimeRange(12, 18), Outcome.LESS),
+        (TimeRange(30, 31), False, TimeRange(12, 18), Outcome.MORE),
+        (TimeRange(30, 31), True, TimeRange(12, 18), Outcome.DRIFTED),
+        (None, True, TimeRange(12, 18), Outcome.HIT),
+    ],
+)
+def test_the_part_of_the_step_decides(
+    part: TimeRange | None, has_drifted: bool, whole: TimeRange, outcome: Outcome
+) -> None:
+    own, rest = Difference(12, part), Difference(0, TimeRange(-1, 1))
+    compared = PartDifference(StepPart.OPTIMIZER, own, rest, has_drifted)
+    assert outcome_of(TimeRange(10, 20), whole, compared) is outcome

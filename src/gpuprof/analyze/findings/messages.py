@@ -194,10 +194,22 @@ FIGURES = Messages(
 OUTCOMES = Messages(
     {
         "hit": "as predicted",
-        "missed": "not as predicted",
+        "part": "as predicted in its part of the step",
+        "more": "more than predicted",
+        "less": "less than predicted",
+        "drifted": "cannot be decided, because the rest of the step changed",
         "not_repaired": "still found",
         "together": "gone, with others",
         "unknown": "gone, without a comparison",
+    }
+)
+PARTS = Messages(
+    {
+        "optimizer": "in the optimizer",
+        "loader": "in the data loader",
+        "collections": "in collections",
+        "model": "in the model",
+        "outside": "outside of the model",
     }
 )
 KINDS = Messages({"replayed": "replayed", "rerun": "measured again", "bound": "upper bound"})

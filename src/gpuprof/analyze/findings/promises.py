@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -12,6 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.findings.engine import find
 from gpuprof.analyze.findings.finding import Finding, Rule, TimeRange
+from gpuprof.analyze.findings.record import ProgramRecord
+from gpuprof.analyze.findings.step_parts import (
+    PART_OF_RULE,
+    PartDifference,
+    StepPart,
+    compare_part,
+    difference_interval,
+)
 from gpuprof.analyze.phases import read_phases
 from gpuprof.record.recording_folder import write_json
 
@@ -26,10 +33,18 @@ _SUBJECT = ("function", "line", "span", "package", "name", "is_in_process")
 
 
 class Outcome(str, Enum):
-    """Whether a promise was kept. `together`: several causes are gone, and the steps show their sum only."""
+    """Whether a promise was kept.
+
+    `part`: in its part of the step, but the rest changed as well. `drifted`: its part got something else, and
+    the rest changed as well, so the cause is unknown. `together`: several causes in one part of the step are
+    gone, which shows their sum only.
+    """
 
     HIT = "hit"
-    MISSED = "missed"
+    PART = "part"
+    MORE = "more"
+    LESS = "less"
+    DRIFTED = "drifted"
     NOT_REPAIRED = "not_repaired"
     TOGETHER = "together"
     UNKNOWN = "unknown"
@@ -40,7 +55,8 @@ class Promise:
     """A finding of the old run and what became of it.
 
     `predicted` and `got` are of a step, or of the run if `is_of_step` is false. `got` has a 90% interval for
-    steps, and equal ends for what a run has once. It is None if the runs do not have it.
+    steps, and equal ends for what a run has once. It is None if the runs do not have it. `part` is the part
+    of the step that the finding is about, None if that is unknown.
     """
 
     finding: Finding
@@ -48,6 +64,7 @@ class Promise:
     predicted: TimeRange
     got_ns: float | None
     got: TimeRange | None
+    part: PartDifference | None
     outcome: Outcome
 
 
@@ -76,9 +93,18 @@ def score(new: RunFolder, old: RunFolder) -> Score:
     remaining = {_subject(each) for each in after}
     gone = [each for each in before if _subject(each) not in remaining]
     of_steps = [each for each in gone if each.gain.step is not None]
-    promises = tuple(_promise(each, each in gone, len(of_steps) > 1, *phases) for each in before)
+    parts = _parts(of_steps, old, new)
+    promises = []
+    for each in before:
+        of_step = each.gain.step is not None and each in gone
+        own = PART_OF_RULE.get(each.rule)
+        part = parts.get(own) if of_step and own is not None else None
+        promise = _promise(each, each in gone, part, *phases)
+        if of_step and len(of_steps) > 1 and part is None:
+            promise = replace(promise, outcome=Outcome.TOGETHER)
+        promises.append(promise)
     together = _together(of_steps, *phases) if len(of_steps) > 1 else None
-    found = Score(str(old.path), promises, together, before.step_ns, after.step_ns, None)
+    found = Score(str(old.path), tuple(promises), together, before.step_ns, after.step_ns, None)
     return _kept(found, new, old)
 
 
@@ -92,26 +118,42 @@ def _subject(finding: Finding) -> tuple[Rule, tuple[Any, ...]]:
 
 
 def _promise(
-    finding: Finding, is_gone: bool, with_others: bool, old: Phases | None, new: Phases | None
+    finding: Finding, is_gone: bool, part: PartDifference | None, old: Phases | None, new: Phases | None
 ) -> Promise:
     is_of_step = finding.gain.step is not None
     predicted = finding.gain.step or finding.gain.run
     got_ns, got = step_difference(old, new) if is_of_step else _start_difference(finding, old, new)
-    if not is_gone:
-        outcome = Outcome.NOT_REPAIRED
-    elif is_of_step and with_others:
-        outcome = Outcome.TOGETHER
-    else:
-        outcome = outcome_of(predicted, got)
-    return Promise(finding, is_of_step, predicted, got_ns, got, outcome)
+    outcome = outcome_of(predicted, got, part) if is_gone else Outcome.NOT_REPAIRED
+    return Promise(finding, is_of_step, predicted, got_ns, got, part, outcome)
 
 
-def outcome_of(predicted: TimeRange, got: TimeRange | None) -> Outcome:
-    """Return whether two ranges have a common value."""
+def _parts(gone: Sequence[Finding], old: RunFolder, new: RunFolder) -> dict[StepPart, PartDifference | None]:
+    """Return the differences of the parts of the step that only one cause that is gone is about."""
+    parts = [PART_OF_RULE.get(each.rule) for each in gone]
+    records = ProgramRecord(old), ProgramRecord(new)
+    return {
+        part: compare_part(part, *records) for part in parts if part is not None and parts.count(part) == 1
+    }
+
+
+def outcome_of(predicted: TimeRange, got: TimeRange | None, part: PartDifference | None = None) -> Outcome:
+    """Compare a prediction with what the whole step got, and with what its own part of the step got."""
+    of_step = _overlap(predicted, got)
+    if part is None or part.own.interval is None:
+        return of_step
+    of_part = _overlap(predicted, part.own.interval)
+    if of_part is Outcome.HIT:
+        return Outcome.PART if part.has_drifted and of_step is not Outcome.HIT else Outcome.HIT
+    return Outcome.DRIFTED if part.has_drifted else of_part
+
+
+def _overlap(predicted: TimeRange, got: TimeRange | None) -> Outcome:
+    """Return whether two ranges have a common value, and which is larger."""
     if got is None:
         return Outcome.UNKNOWN
-    is_hit = predicted.low_ns <= got.high_ns and got.low_ns <= predicted.high_ns
-    return Outcome.HIT if is_hit else Outcome.MISSED
+    if got.low_ns > predicted.high_ns:
+        return Outcome.MORE
+    return Outcome.LESS if got.high_ns < predicted.low_ns else Outcome.HIT
 
 
 def _together(
@@ -125,21 +167,12 @@ def _together(
 
 
 def step_difference(old: Phases | None, new: Phases | None) -> tuple[float | None, TimeRange | None]:
-    """Return by how much the median step became shorter, with its 90% interval.
-
-    The interval of the difference is that of Zou and Donner, Statistics in Medicine 27 (2008) 1693: the
-    distances of the ends from the medians, added as independent errors.
-    """
+    """Return by how much the median step became shorter, with its 90% interval."""
     before, after = (None if each is None else each.steps for each in (old, new))
     if before is None or after is None:
         return None, None
-    got_ns = before.median_ns - after.median_ns
-    if before.interval_ns is None or after.interval_ns is None:
-        return got_ns, None
-    (old_low, old_high), (new_low, new_high) = before.interval_ns, after.interval_ns
-    below = math.hypot(before.median_ns - old_low, new_high - after.median_ns)
-    above = math.hypot(old_high - before.median_ns, after.median_ns - new_low)
-    return got_ns, TimeRange(got_ns - below, got_ns + above)
+    interval = difference_interval(before.median_ns, before.interval_ns, after.median_ns, after.interval_ns)
+    return before.median_ns - after.median_ns, interval
 
 
 def _start_difference(
@@ -177,6 +210,7 @@ def plain_score(found: Score) -> dict[str, Any]:
                 "predicted": asdict(each.predicted),
                 "got_ns": each.got_ns,
                 "got": None if each.got is None else asdict(each.got),
+                "part": None if each.part is None else {**asdict(each.part), "part": each.part.part.value},
                 "outcome": each.outcome.value,
             }
             for each in found.promises

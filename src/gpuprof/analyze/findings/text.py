@@ -15,6 +15,7 @@ from gpuprof.analyze.findings.messages import (
     KINDS,
     MISSING,
     OUTCOMES,
+    PARTS,
     RERUN_PROBLEMS,
     RULES,
     TITLES,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.findings.engine import Findings
     from gpuprof.analyze.findings.finding import Finding, Rerun, RuleResult, TimeRange
     from gpuprof.analyze.findings.promises import Score
+    from gpuprof.analyze.findings.step_parts import PartDifference
 
 _LABEL_WIDTH = 11
 _WIDTH = 100
@@ -88,8 +90,15 @@ def score_text(found: Score) -> str:
         unit = " a step" if each.is_of_step else ""
         lines.append(f"{OUTCOMES.text(each.outcome.value, {})}: {title(each.finding)}")
         lines.append(f"  predicted {_range(each.predicted, each.finding.gain.kind)}{unit}")
-        if each.outcome in (Outcome.HIT, Outcome.MISSED, Outcome.UNKNOWN):
-            lines.append(f"  got       {_got(each.got_ns, each.got)}{unit}")
+        if each.outcome is Outcome.NOT_REPAIRED:
+            continue
+        if each.part is not None:
+            where = PARTS.text(each.part.part.value, {})
+            lines.append(f"  got       {_got(each.part.own.saved_ns, each.part.own.interval)}{unit} {where}")
+            lines.append(f"  rest      {_rest(each.part)}")
+        if each.outcome is not Outcome.TOGETHER:
+            whole = " in the whole" if each.part is not None else ""
+            lines.append(f"  got       {_got(each.got_ns, each.got)}{unit}{whole}")
     if found.together is not None:
         predicted, got, outcome = found.together
         lines.append(f"{OUTCOMES.text(outcome.value, {})}: all causes that are gone")
@@ -99,6 +108,15 @@ def score_text(found: Score) -> str:
         lines.append("the old run has no finding")
     lines.append("" if found.kept_in is None else f"score written to {found.kept_in}")
     return "\n".join(wrapped(escape_text(line), _WIDTH, " " * 12) for line in lines).rstrip()
+
+
+def _rest(part: PartDifference) -> str:
+    """Return by how much the rest of the step changed."""
+    rest = part.rest
+    if rest.interval is not None and not part.has_drifted:
+        return "no significant change of the rest of the step"
+    direction = "shorter" if rest.saved_ns >= 0 else "longer"
+    return f"{format_duration(abs(rest.saved_ns))} {direction} now, the step without this part"
 
 
 def _got(got_ns: float | None, got: TimeRange | None) -> str:
