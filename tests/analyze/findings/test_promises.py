@@ -13,7 +13,7 @@ from simulated_training import MS, Planted, TrainingHost, settings, train
 import gpuprof
 from gpuprof.analyze.findings.finding import Rule, TimeRange
 from gpuprof.analyze.findings.promises import SCORE_FILE, Outcome, Score, outcome_of, plain_score
-from gpuprof.analyze.findings.step_parts import Difference, PartDifference, StepPart
+from gpuprof.analyze.findings.step_parts import TimeSaved, PartDifference, StepPart
 from gpuprof.analyze.findings.text import score_text
 
 SLOW = Planted(collect=20, sleep=9)
@@ -159,6 +159,6 @@ def test_an_outcome_is_a_hit_if_the_ranges_overlap(got: TimeRange | None, outcom
 def test_the_part_of_the_step_decides(
     part: TimeRange | None, has_drifted: bool, whole: TimeRange, outcome: Outcome
 ) -> None:
-    own, rest = Difference(12, part), Difference(0, TimeRange(-1, 1))
+    own, rest = TimeSaved(12, part), TimeSaved(0, TimeRange(-1, 1))
     compared = PartDifference(StepPart.OPTIMIZER, own, rest, has_drifted)
     assert outcome_of(TimeRange(10, 20), whole, compared) is outcome

@@ -11,7 +11,7 @@ import torch
 
 from gpuprof.analyze.findings.finding import RerunProblem
 from gpuprof.analyze.rerun import replicas
-from gpuprof.analyze.rerun.worker import Side, alternate
+from gpuprof.analyze.rerun.turns import Side, alternate
 
 MS = 1_000_000
 

@@ -50,7 +50,7 @@ _SPANS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TimeSaved:
     """By how much a median time became shorter, with its 90% interval; None with fewer than five steps."""
 
     saved_ns: float
@@ -59,11 +59,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class PartDifference:
-    """The differences of a part of the step and of the rest; `has_drifted` if that of the rest is significant."""
+    """The differences of a part of the step and of the rest, and whether that of the rest is significant."""
 
     part: StepPart
-    own: Difference
-    rest: Difference
+    own: TimeSaved
+    rest: TimeSaved
     has_drifted: bool
 
 
@@ -76,7 +76,7 @@ def compare_part(part: StepPart, old: ProgramRecord, new: ProgramRecord) -> Part
     return PartDifference(part, own, rest, _has_drifted(rest, float(np.median(before[0] + before[1]))))
 
 
-def difference(old: Floats, new: Floats) -> Difference:
+def difference(old: Floats, new: Floats) -> TimeSaved:
     """Compare the medians of two samples.
 
     The interval of the difference is that of Zou and Donner, Statistics in Medicine 27 (2008) 1693: the
@@ -84,7 +84,7 @@ def difference(old: Floats, new: Floats) -> Difference:
     """
     before, after = float(np.median(old)), float(np.median(new))
     ends = [_interval(each) for each in (old, new)]
-    return Difference(before - after, difference_interval(before, ends[0], after, ends[1]))
+    return TimeSaved(before - after, difference_interval(before, ends[0], after, ends[1]))
 
 
 def difference_interval(
@@ -103,7 +103,7 @@ def _interval(times: Floats) -> tuple[float, float] | None:
     return None if found is None or found.low is None or found.high is None else (found.low, found.high)
 
 
-def _has_drifted(rest: Difference, step_ns: float) -> bool:
+def _has_drifted(rest: TimeSaved, step_ns: float) -> bool:
     if rest.interval is None or abs(rest.saved_ns) < _LEAST_DRIFT * step_ns:
         return False
     return rest.interval.low_ns > 0 or rest.interval.high_ns < 0

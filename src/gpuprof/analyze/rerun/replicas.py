@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -15,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gpuprof.analyze.findings.finding import RerunProblem
 from gpuprof.analyze.rerun.experiment import ExperimentKind
-from gpuprof.analyze.rerun.worker import Side
+from gpuprof.analyze.rerun.turns import Side, sample
 
 _MEMORY_PART = 0.25  # of the free memory, which inputs may take
 _COPIES = 2 * 6  # for both sides: parameter, gradient, states, and what a step needs in between
@@ -147,10 +148,6 @@ def _subnormals(_threads: int, values: Mapping[str, Any]) -> Replica:
 
 
 def _duration_ns(side: Side) -> float:
-    import time
-
-    from gpuprof.analyze.rerun.worker import sample
-
     return min(sample(side, 1, time.perf_counter_ns) for _ in range(3))
 
 

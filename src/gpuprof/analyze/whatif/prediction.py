@@ -8,7 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.whatif.program import RecordedProcess, ReplayRules
+import numpy as np
+
+from gpuprof.analyze.phases import warm_up_steps_of
+from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
+from gpuprof.analyze.whatif.program import RecordedProcess, ReplayProgram, ReplayRules
 from gpuprof.analyze.whatif.selection import Modification, Selection, select
 from gpuprof.errors import RunError
 from gpuprof.text.sanitize import escape_text
@@ -17,6 +21,7 @@ from gpuprof.text.units import format_duration, format_share
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
 
+_STEPS = "SELECT begin_ns, end_ns FROM steps WHERE process_id = {process} ORDER BY begin_ns"
 LEAST_EXPLAINED = 0.9  # below, a replay predicts nothing
 _REPLAYED = 0.9  # confidence of a replay of a complete recording that the rules explain
 _INCOMPLETE = 0.5  # factor for a recording with missing parts
@@ -35,11 +40,22 @@ class ChangedTime:
 
 
 @dataclass(frozen=True, slots=True)
+class StepGain:
+    """The gain of a step: of the mean of `steps` recorded ones. The first is left out if there are enough."""
+
+    recorded_ns: float
+    low_ns: float
+    high_ns: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class WhatIf:
     """The predicted effect of changes on the wall time of a run's main process.
 
     `low_ns` and `high_ns` bound the gain: time saved, negative if the program becomes slower. They are None
-    if the rules of the replay explain less than 90% of the recorded wall time. `explained` is the explained
+    if the rules of the replay explain less than 90% of the recorded wall time; `step` is None then, and in a
+    run without steps. `explained` is the explained
     fraction, `confidence` the product of `factors`.
     """
 
@@ -51,6 +67,7 @@ class WhatIf:
     changes: tuple[ChangedTime, ...]
     workers: int | None
     contradicted: int
+    step: StepGain | None = None
 
     @property
     def confidence(self) -> float:
@@ -77,6 +94,9 @@ class WhatIf:
         lines.append(
             f"gain       {_range(self.low_ns, self.high_ns)} ({low if low == high else f'{low} to {high}'})"
         )
+        if (step := self.step) is not None:
+            part = format_share(step.high_ns / step.recorded_ns) if step.recorded_ns else "0%"
+            lines.append(f"a step     {_range(step.low_ns, step.high_ns)} ({part}), {step.steps:,} steps")
         factors = ", ".join(f"{name} {value:.2f}" for name, value in self.factors.items())
         lines.append(f"confidence {self.confidence:.2f} ({factors})")
         return "\n".join(lines)
@@ -97,14 +117,25 @@ def predict(
     _check(changes, workers)
     process = RecordedProcess.read(folder, main_process(folder))
     selections = [select(folder, process.process_id, change) for change in changes]
-    return replay_changes(process, selections, workers)
+    return replay_changes(process, selections, workers, _steps(folder, process.process_id))
+
+
+def _steps(folder: RunFolder, process_id: int) -> Intervals:
+    """Return the steps of a process, without those of warm-up."""
+    columns = folder.columns(_STEPS, process=process_id)
+    begin, end = (np.ma.filled(columns[name], 0).astype(np.int64) for name in ("begin_ns", "end_ns"))
+    warm_up = warm_up_steps_of((end - begin).astype(np.float64))
+    return Intervals(begin[warm_up:], end[warm_up:])
 
 
 def replay_changes(
-    process: RecordedProcess, selections: Sequence[Selection], workers: int | None = None
+    process: RecordedProcess,
+    selections: Sequence[Selection],
+    workers: int | None = None,
+    steps: Intervals = NO_INTERVALS,
 ) -> WhatIf:
     """Replay a process with changes of what is selected."""
-    program = process.changed(selections, workers)
+    program = process.changed(selections, workers, steps)
 
     def wall(variant: ReplayRules) -> int:
         return program.execute(variant, of_all=process.is_imported)
@@ -116,7 +147,7 @@ def replay_changes(
     factors = {"replayed": _REPLAYED, "explained": explained}
     if not process.folder.meta.get("complete"):
         factors["incomplete"] = _INCOMPLETE
-    gains = None
+    gains = step = None
     if explained >= LEAST_EXPLAINED:
         kept = recorded - wall(ReplayRules(is_changed=True))
         dropped = recorded - wall(ReplayRules(is_changed=True, waits_shrink=True))
@@ -125,6 +156,7 @@ def replay_changes(
             1.96 * math.hypot(*(each.error_ns * (1 - each.change.remaining) for each in selections))
         )
         gains = (min(kept, dropped, without) - error, max(kept, dropped, without) + error)
+        step = _step_gain(program, error) if len(steps) else None
     return WhatIf(
         recorded_ns=recorded,
         low_ns=None if gains is None else gains[0],
@@ -134,7 +166,23 @@ def replay_changes(
         changes=tuple(_changed_time(each, program.gpu) for each in selections),
         workers=workers,
         contradicted=program.gpu.contradicted,
+        step=step,
     )
+
+
+def _step_gain(program: ReplayProgram, error_ns: float) -> StepGain:
+    """Return the gain of a step, with the same three replays as that of the run."""
+    count = len(program.steps)
+    recorded = program.execute_steps(ReplayRules(is_changed=False))
+    unexplained = program.execute_steps(ReplayRules(is_changed=False, keeps_delays=False))
+    gains = [
+        recorded - program.execute_steps(ReplayRules(is_changed=True)),
+        recorded - program.execute_steps(ReplayRules(is_changed=True, waits_shrink=True)),
+        unexplained
+        - program.execute_steps(ReplayRules(is_changed=True, waits_shrink=True, keeps_delays=False)),
+    ]
+    high = min(max(gains) + error_ns, recorded)
+    return StepGain(recorded / count, (min(gains) - error_ns) / count, high / count, count)
 
 
 def _check(changes: Sequence[Modification], workers: int | None) -> None:
@@ -195,6 +243,6 @@ def _text_of(change: ChangedTime) -> str:
     return f"{verb}: {', '.join([names, *times])}"
 
 
-def _range(low_ns: int, high_ns: int) -> str:
+def _range(low_ns: float, high_ns: float) -> str:
     low, high = format_duration(low_ns), format_duration(high_ns)
     return low if low == high else f"{low} to {high}"

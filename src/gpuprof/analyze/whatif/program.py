@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from gpuprof.analyze.whatif.host import (
     host_lanes,
     thread_times,
 )
-from gpuprof.analyze.whatif.intervals import Intervals
+from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
 from gpuprof.analyze.whatif.loader import Fetches
 from gpuprof.analyze.whatif.waits import ItemWaits, WaitsFor
 
@@ -61,6 +61,8 @@ class ReplayProgram:
     fetches: Fetches | None
     known_waits: list[tuple[int, int, HostWait]]  # first and last segment
     handed_over: list[tuple[int, int, int, int]]  # segments: wait's first and last, work's first and last
+    steps: Intervals = NO_INTERVALS  # of the main thread, which has segments that end with each of them
+    _ends: dict[ReplayRules, Any] = field(default_factory=dict)  # of all items, by the rules of an execution
 
     @property
     def main_end(self) -> int:
@@ -69,9 +71,21 @@ class ReplayProgram:
 
     def execute(self, variant: ReplayRules, *, of_all: bool) -> int:
         """Return the predicted end of the main thread, or of all work, in ns since the run's origin."""
-        columns = self._columns(variant)
-        times = _native.replay(columns)
-        return int(times["end_ns"].max() if of_all else times["end_ns"][self.main_end])
+        ends = self._replayed(variant)
+        return int(ends.max() if of_all else ends[self.main_end])
+
+    def execute_steps(self, variant: ReplayRules) -> int:
+        """Return the predicted time in all steps."""
+        ends, main = self._replayed(variant), np.zeros(len(self.steps), dtype=np.int64)
+        last = self.host.segments_at(main, self.steps.end_ns - 1)
+        before = self.host.segments_at(main, self.steps.begin_ns - 1)
+        begin = np.where(self.steps.begin_ns > self.host.begin_ns[0], ends[before], 0)
+        return int((ends[last] - begin).sum())
+
+    def _replayed(self, variant: ReplayRules) -> Any:
+        if variant not in self._ends:
+            self._ends[variant] = _native.replay(self._columns(variant))["end_ns"]
+        return self._ends[variant]
 
     def _columns(self, variant: ReplayRules) -> dict[str, npt.NDArray[Any]]:
         host, gpu = self.host, self.gpu
@@ -220,11 +234,18 @@ class RecordedProcess:
         given = handovers(folder, process_id, main)
         return cls(folder, process_id, is_imported, threads, gpu, host_waits, given)
 
-    def changed(self, selections: Sequence[Selection], workers: int | None = None) -> ReplayProgram:
+    def changed(
+        self,
+        selections: Sequence[Selection],
+        workers: int | None = None,
+        steps: Intervals = NO_INTERVALS,
+    ) -> ReplayProgram:
         """Return the program with changes. Raises RunError for a data loader that cannot be replayed."""
         main = self.main_thread
         fetches = None if workers is None else replace(self.fetches, workers=workers)
-        host = host_lanes(self.threads, selections, self.host_waits, _cuts(self.handed_over, main, fetches))
+        cuts = _cuts(self.handed_over, main, fetches)
+        cuts.setdefault(main, []).extend((*steps.begin_ns.tolist(), *steps.end_ns.tolist()))
+        host = host_lanes(self.threads, selections, self.host_waits, cuts)
         if fetches is not None:
             fetches.connect(host)
         return ReplayProgram(
@@ -243,6 +264,7 @@ class RecordedProcess:
                 )
                 for each in self.handed_over
             ],
+            steps=steps,
         )
 
 
