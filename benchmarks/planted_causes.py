@@ -6,14 +6,16 @@
 Each cause is planted into the training step of a small transformer. The slow program is recorded and the
 gain of its repair predicted; then the slow and the repaired program run in turns without a recording. `real`
 is the difference of the medians of a step, with a bootstrap interval of 95%. `agrees`: the predicted interval
-and that of the real gain overlap. A replay predicts what is removed or made faster by a known factor. Other
-causes (optimizer, threads, subnormal numbers) have to be run again with their repair, so they have a real
-gain only. Run it on a quiet machine.
+and that of the real gain overlap; `sign`: both are a gain, a loss, or no significant change. A replay predicts
+what is removed or made faster by a known factor. The gains of other causes (optimizer, threads, subnormal
+numbers) are those of `run.findings(rerun=True)`. Run it on a quiet machine. Ctrl-C ends it after the causes
+that are measured, which are printed and written.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import queue
@@ -39,20 +41,36 @@ import gpuprof
 from benchmarks._machine import describe_code, describe_machine
 from benchmarks._output import Column, plain_table, show
 from examples.transformer import LanguageModel
-from gpuprof.analyze.whatif.prediction import WhatIf
+from gpuprof.analyze.findings.finding import GainKind, Rule
 from gpuprof.record.processor import usable_processors
 
 Steps = Callable[[int], None]
+LEAST_GAIN = 0.02  # of a step, that is significant
 
 
 @dataclass
 class Cause:
-    """A slow program and its repair; `changes` are what `run.whatif` is given, None if no replay has it."""
+    """A slow program and its repair.
+
+    `changes` are what `run.whatif` is given. If no replay has the repair, it is None, and `rule` is that of
+    the finding, whose gain is measured by a re-run of what `model` and the rest of the program calculate.
+    """
 
     slow: Steps
     repaired: Steps
     changes: dict[str, Any] | None
+    rule: Rule | None = None
+    model: torch.nn.Module | None = None
     batch: int = 1  # steps of one measurement; more where a queue needs them
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The predicted gain of a step."""
+
+    low_ms: float
+    high_ms: float
+    confidence: float
 
 
 class Training:
@@ -244,7 +262,8 @@ def waiting_for_a_lock() -> Cause:
 
 def optimizer_loop() -> Cause:
     """Update parameter by parameter; the fused optimizer is the repair."""
-    return Cause(Training(fused=False).steps, Training().steps, None)
+    training = Training(fused=False)
+    return Cause(training.steps, Training().steps, None, Rule.OPTIMIZER, training.model)
 
 
 def too_many_threads() -> Cause:
@@ -254,14 +273,13 @@ def too_many_threads() -> Cause:
 
     def with_threads(count: int) -> Steps:
         def steps(number: int) -> None:
-            before = torch.get_num_threads()
-            torch.set_num_threads(count)
+            torch.set_num_threads(count)  # and it remains, because the recording reads it at its end
             training.steps(number)
-            torch.set_num_threads(before)
 
         return steps
 
-    return Cause(with_threads(4 * processors), with_threads(processors), None)
+    slow, repaired = with_threads(4 * processors), with_threads(processors)
+    return Cause(slow, repaired, None, Rule.THREADS, training.model)
 
 
 def subnormal_numbers() -> Cause:
@@ -279,7 +297,7 @@ def subnormal_numbers() -> Cause:
 
         return steps
 
-    return Cause(flushing(False), flushing(True), None)
+    return Cause(flushing(False), flushing(True), None, Rule.SUBNORMALS, training.model)
 
 
 def faster_function() -> Cause:
@@ -327,14 +345,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=20, help="measurements of each side (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output, no table")
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    rows = [measure(name, options.steps, options.pairs) for name in options.cause or CAUSES]
+    rows: list[dict[str, Any]] = []
+    causes = options.cause or list(CAUSES)
+    with contextlib.suppress(KeyboardInterrupt):
+        for name in causes:
+            rows.append(measure(name, options.steps, options.pairs))
+    predicted = [row for row in rows if row["low_ms"] is not None]
     result = {
         "benchmark": "planted_causes",
         "machine": describe_machine(),
         "gpuprof": describe_code(),
         "steps": options.steps,
         "pairs": options.pairs,
+        "is_complete": len(rows) == len(causes),
+        "predicted": len(predicted),
+        "agree": sum(row["agrees"] for row in predicted),
+        "same_sign": sum(row["sign"] for row in predicted),
         "rows": rows,
     }
     columns = [
@@ -346,15 +372,20 @@ def main(arguments: list[str] | None = None) -> int:
         Column("predicted", 18, _predicted),
         Column("ratio", 7, lambda row: "-" if row["ratio"] is None else f"{row['ratio']:.2f}"),
         Column("agrees", 7, lambda row: {True: "yes", False: "NO", None: "-"}[row["agrees"]]),
+        Column("sign", 5, lambda row: {True: "yes", False: "NO", None: "-"}[row["sign"]]),
     ]
-    show(result, plain_table(columns, rows), options.json, indent=1)
-    return 0
+    total = (
+        f"of {len(predicted)} predictions {result['agree']} agree, {result['same_sign']} have the right sign"
+    )
+    show(result, f"{plain_table(columns, rows)}\n{total}", options.json, indent=1)
+    return 0 if result["is_complete"] else 130
 
 
 def measure(name: str, steps: int, pairs: int) -> dict[str, Any]:
     """Record, predict, and measure one cause; times in milliseconds a step."""
+    torch.set_num_threads(1)
     cause = CAUSES[name]()
-    found = None if cause.changes is None else predict(name, cause, steps)
+    found = measured_again(cause, steps) if cause.changes is None else predict(name, cause, steps)
     cause.slow(1)
     slow, repaired = in_turns(cause, pairs)
     real = statistics.median(slow) - statistics.median(repaired)
@@ -365,23 +396,45 @@ def measure(name: str, steps: int, pairs: int) -> dict[str, Any]:
         "real_ms": real,
         "real_low_ms": real_low,
         "real_high_ms": real_high,
-        **dict.fromkeys(("low_ms", "high_ms", "ratio", "agrees", "contains", "confidence")),
+        **dict.fromkeys(("low_ms", "high_ms", "ratio", "agrees", "contains", "sign", "confidence")),
     }
-    if found is None or found.low_ns is None or found.high_ns is None:
+    if found is None:
         return row
-    low, high = (gain_ns / (steps * cause.batch) / 1e6 for gain_ns in (found.low_ns, found.high_ns))
-    is_gain = abs(real) > 0.02 * statistics.median(slow)
+    low, high = found.low_ms, found.high_ms
+    least = LEAST_GAIN * statistics.median(slow)
+    is_gain = abs(real) > least
     return row | {
         "low_ms": low,
         "high_ms": high,
         "ratio": (low + high) / 2 / real if is_gain else None,
         "agrees": low <= real_high and real_low <= high,
         "contains": low <= real <= high,
+        "sign": sign((low + high) / 2, least) == (sign(real, least) if real_low * real_high > 0 else 0),
         "confidence": found.confidence,
     }
 
 
-def predict(name: str, cause: Cause, steps: int) -> WhatIf:
+def sign(gain: float, least: float) -> int:
+    """Return 1 for a gain, -1 for a loss, 0 for what is less than the least gain."""
+    return 0 if abs(gain) <= least else 1 if gain > 0 else -1
+
+
+def measured_again(cause: Cause, steps: int) -> Predicted | None:
+    """Record the slow program and measure the gain of its repair again; None if its rule has no such gain."""
+    cause.slow(1)
+    models = () if cause.model is None else (cause.model,)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "r.gpuprof"
+        with gpuprof.profile(*models, work=True, ceilings=False, out=out) as recording:
+            cause.slow(steps * cause.batch)
+        found = recording.run.findings(rerun=True)
+    for each in found:
+        if each.rule is cause.rule and each.gain.kind is GainKind.RERUN and each.gain.step is not None:
+            return Predicted(each.gain.step.low_ns / 1e6, each.gain.step.high_ns / 1e6, each.confidence)
+    return None
+
+
+def predict(name: str, cause: Cause, steps: int) -> Predicted:
     """Record the slow program and predict the gain of its repair."""
     cause.slow(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -390,7 +443,8 @@ def predict(name: str, cause: Cause, steps: int) -> WhatIf:
         found = recording.run.whatif(**(cause.changes or {}))
     if found.low_ns is None or found.high_ns is None:
         raise SystemExit(f"{name}: not predicted, {found.explained:.1%} of the time is explained")
-    return found
+    low, high = (gain_ns / (steps * cause.batch) / 1e6 for gain_ns in (found.low_ns, found.high_ns))
+    return Predicted(low, high, found.confidence)
 
 
 def in_turns(cause: Cause, pairs: int) -> tuple[list[float], list[float]]:

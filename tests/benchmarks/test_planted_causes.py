@@ -33,9 +33,37 @@ def test_an_unknown_cause_is_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert "moon" in capsys.readouterr().err
 
 
-def test_a_cause_that_no_replay_predicts_has_a_real_gain_only(tmp_path: Path) -> None:
+def test_a_cause_that_no_replay_predicts_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = planted_causes.Predicted(1.0, 2.0, 0.9)
+    monkeypatch.setattr(planted_causes, "measured_again", lambda cause, steps: measured)
     file = tmp_path / "found.json"
     assert planted_causes.main(["--cause", "optimizer loop", "--pairs", "2", "--json", str(file)]) == 0
-    (row,) = json.loads(file.read_text(encoding="utf-8"))["rows"]
-    assert row["low_ms"] is row["ratio"] is row["agrees"] is None
+    result = json.loads(file.read_text(encoding="utf-8"))
+    (row,) = result["rows"]
+    assert (row["low_ms"], row["high_ms"]) == (1.0, 2.0)
     assert row["real_low_ms"] <= row["real_ms"] <= row["real_high_ms"]
+    assert result["is_complete"]
+    assert result["agree"] == row["agrees"]
+
+
+def test_an_interruption_keeps_the_causes_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"cause": "a", "slow_ms": 1.0, "real_ms": 0.0, "real_low_ms": 0.0, "real_high_ms": 0.0}
+    rows = [row | dict.fromkeys(("low_ms", "high_ms", "ratio", "agrees", "contains", "sign", "confidence"))]
+
+    def measure(_name: str, _steps: int, _pairs: int) -> object:
+        if rows:
+            return rows.pop()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planted_causes, "measure", measure)
+    file = tmp_path / "found.json"
+    assert planted_causes.main(["--json", str(file)]) == 130
+    result = json.loads(file.read_text(encoding="utf-8"))
+    assert (result["is_complete"], [each["cause"] for each in result["rows"]]) == (False, ["a"])
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(0.5, 1), (0.1, 0), (-0.1, 0), (-3, -1)])
+def test_the_sign_of_a_gain(gain: float, expected: int) -> None:
+    assert planted_causes.sign(gain, 0.2) == expected

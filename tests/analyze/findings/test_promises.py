@@ -13,7 +13,7 @@ from simulated_training import MS, Planted, TrainingHost, settings, train
 import gpuprof
 from gpuprof.analyze.findings.finding import Rule, TimeRange
 from gpuprof.analyze.findings.promises import SCORE_FILE, Outcome, Score, outcome_of, plain_score
-from gpuprof.analyze.findings.step_parts import TimeSaved, PartDifference, StepPart
+from gpuprof.analyze.findings.step_parts import PartDifference, StepPart, TimeSaved
 from gpuprof.analyze.findings.text import score_text
 
 SLOW = Planted(collect=20, sleep=9)
