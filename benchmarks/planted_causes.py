@@ -6,10 +6,10 @@
 Each cause is planted into the training step of a small transformer. The slow program is recorded and the
 gain of its repair predicted; then the slow and the repaired program run in turns without a recording. `real`
 is the difference of the medians of a step, with a bootstrap interval of 95%. `agrees`: the predicted interval
-and that of the real gain overlap; `sign`: both are a gain, a loss, or no significant change. A replay predicts
-what is removed or made faster by a known factor. The gains of other causes (optimizer, threads, subnormal
-numbers) are those of `run.findings(rerun=True)`. Run it on a quiet machine. Ctrl-C ends it after the causes
-that are measured, which are printed and written.
+and that of the real gain overlap; `sign`: both are a gain, a loss, or not significant. A replay predicts what
+is removed or made faster by a known factor. The gains of other causes (optimizer, threads, subnormal numbers)
+are those of `run.findings(rerun=True)`. Run it on a quiet machine. Ctrl-C ends it after the causes that are
+measured, which are printed and written.
 """
 
 from __future__ import annotations
@@ -425,7 +425,7 @@ def measured_again(cause: Cause, steps: int) -> Predicted | None:
     models = () if cause.model is None else (cause.model,)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "r.gpuprof"
-        with gpuprof.profile(*models, work=True, ceilings=False, out=out) as recording:
+        with gpuprof.profile(*models, work=True, out=out) as recording:
             cause.slow(steps * cause.batch)
         found = recording.run.findings(rerun=True)
     for each in found:
