@@ -45,6 +45,7 @@ from gpuprof.analyze.findings.finding import GainKind, Rule
 from gpuprof.record.processor import usable_processors
 
 Steps = Callable[[int], None]
+FEWEST_STEPS = 20  # for findings, which depend on how steady the steps are
 LEAST_GAIN = 0.02  # of a step, that is significant
 
 
@@ -426,7 +427,7 @@ def measured_again(cause: Cause, steps: int) -> Predicted | None:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "r.gpuprof"
         with gpuprof.profile(*models, work=True, out=out) as recording:
-            cause.slow(steps * cause.batch)
+            cause.slow(max(steps, FEWEST_STEPS))
         found = recording.run.findings(rerun=True)
     for each in found:
         if each.rule is cause.rule and each.gain.kind is GainKind.RERUN and each.gain.step is not None:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
+from simulated_gpu import write_table
 from simulated_training import MS, Planted, TrainingHost, settings, train
 
 import gpuprof
@@ -163,6 +165,93 @@ def test_a_loop_of_another_optimizer_is_found_by_its_re_run_only(tmp_path: Path)
     assert faster.experiments[0].values["after"] == {"foreach": True}
     assert "foreach=True" in explanation(found, "r.gpuprof")
     assert plain(found)["findings"][0]["rerun"]["problem"] is None
+
+
+def test_a_measured_gain_may_be_smaller_than_the_variation_of_the_steps(tmp_path: Path) -> None:
+    host = TrainingHost(settings=with_shapes(name="RMSprop", can_be_fused=False))
+    for index in range(12):
+        with host.step():
+            host.operator("aten::mm", (40 + 30 * (index % 2)) * MS)
+            with host.span("Optimizer.step#RMSprop.step"):
+                host.operator("aten::addcmul_", 10 * MS)
+    run = gpuprof.open(host.write(tmp_path / "r.gpuprof"))
+    found = find(run._folder, Rerunner(Measured(times(10, 8)), lambda _: None))
+    assert of(found, Rule.OPTIMIZER).gain.step.high_ns == pytest.approx(2 * MS)
+
+
+def with_operators(folder: Path, host: TrainingHost, table: str, *rows: dict[str, Any]) -> gpuprof.Run:
+    path = host.write(folder / "r.gpuprof")
+    with duckdb.connect() as connection:
+        write_table(connection, path, table, list(rows))
+    return gpuprof.open(path)
+
+
+SOFTPLUS = {
+    "position": 0,
+    "operator": "aten::softplus",
+    "overload": "",
+    "dtype": "float32",
+    "input_shapes": "1000x1000",
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ordinary", "gain"),
+    [
+        (9, 4, 4, 5.0),  # slow numbers, which the fix makes fast
+        (9, 9, 4, None),  # slow, and the fix does not help
+        (9, 4, 8, None),  # no slow numbers
+        (50, 4, 20, None),  # the recorded calls were not slow
+    ],
+)
+def test_numbers_below_the_normal_range(
+    before: float, after: float, ordinary: float, gain: float | None, tmp_path: Path
+) -> None:
+    """In the simulated program a call takes 9 ms."""
+    host = TrainingHost(settings=settings())
+    for _ in range(12):
+        with host.step():
+            host.operator("aten::mm", 20 * MS)
+            host.operator("aten::softplus", 9 * MS)
+    run = with_operators(tmp_path, host, "operator_inputs", SOFTPLUS)
+    pairs = Pairs(times(before, after).times_ns, ordinary_ns=ordinary * MS)
+    measured = Measured(pairs)
+    found = find(run._folder, Rerunner(measured, lambda _: None))
+    assert measured.experiments[0].values["operator"]["shapes"] == [[1000, 1000]]
+    if gain is None:
+        assert len(found) == 0
+    else:
+        assert of(found, Rule.SUBNORMALS).gain.step.low_ns == pytest.approx(gain * MS)
+
+
+def test_an_operator_with_inputs_of_several_shapes_is_unknown(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings())
+    for _ in range(12):
+        with host.step():
+            host.operator("aten::softplus", 9 * MS)
+    other = {**SOFTPLUS, "position": 1, "input_shapes": "7"}
+    run = with_operators(tmp_path, host, "operator_inputs", SOFTPLUS, other)
+    found = find(run._folder, Rerunner(Measured(times(9, 4)), lambda _: None))
+    (result,) = [each for each in found.results if each.rule is Rule.SUBNORMALS]
+    assert (result.verdict, result.problem) == (Verdict.UNKNOWN, RerunProblem.SEVERAL_SHAPES)
+
+
+def test_attention_as_a_chain_of_operators(tmp_path: Path) -> None:
+    """Attention takes 12 ms of a step, and all of the model 30 ms."""
+    host = TrainingHost(settings={**settings(threads=8), "optimizers": []}, cores=4)
+    for _ in range(12):
+        with host.step(), host.span("model", "layer"):
+            host.operator("aten::mm", 18 * MS)
+            host.operator("aten::_scaled_dot_product_attention_math", 12 * MS)
+    shapes = "2x4x8x16, 2x4x8x16, 2x4x8x16"
+    attention = {**SOFTPLUS, "operator": "aten::scaled_dot_product_attention", "input_shapes": shapes}
+    run = with_operators(tmp_path, host, "operator_inputs", attention)
+    measured = Measured(times(10, 5))
+    found = find(run._folder, Rerunner(measured, lambda _: None))
+    assert of(found, Rule.ATTENTION).gain.step.low_ns == pytest.approx(6 * MS)
+    (experiment,) = measured.experiments
+    assert (experiment.kind, experiment.threads) == (ExperimentKind.ATTENTION, 8)
+    assert len(experiment.values["calls"][0]["shapes"]) == 3
 
 
 def test_only_the_machine_and_the_pytorch_of_the_run_are_comparable() -> None:

@@ -218,7 +218,9 @@ def _least_ns(record: ProgramRecord, draft: Draft, finding: Finding) -> float:
     """Return the least significant gain: of the wall time, and of what a step varies by without the cause."""
     if finding.gain.step is None or record.phases is None or record.phases.steps is None:
         return LEAST_PART * record.wall_ns
-    variation = record.step_variation_ns(draft.time) or 0.0
+    # A re-run has its own interval: the steps need not be as steady.
+    is_measured = draft.kind is GainKind.RERUN
+    variation = 0.0 if is_measured else record.step_variation_ns(draft.time) or 0.0
     return max(LEAST_PART * record.phases.steps.median_ns, variation)
 
 
