@@ -6,10 +6,10 @@
 Each cause is planted into the training step of a small transformer. The slow program is recorded and the
 gain of its repair predicted; then the slow and the repaired program run in turns without a recording. `real`
 is the difference of the medians of a step, with a bootstrap interval of 95%. `agrees`: the predicted interval
-and that of the real gain overlap; `sign`: both are a gain, a loss, or not significant. A replay predicts what
-is removed or made faster by a known factor. The gains of other causes (optimizer, threads, subnormal numbers)
-are those of `run.findings(rerun=True)`. Run it on a quiet machine. Ctrl-C ends it after the causes that are
-measured, which are printed and written.
+and that of the real gain overlap; `sign`: both are a gain, a loss, or not significant; unknown if only the
+prediction is significant. A replay predicts what is removed or made faster by a known factor. The gains of
+other causes (optimizer, threads, subnormal numbers) are those of `run.findings(rerun=True)`. Run it on a quiet
+machine. Ctrl-C ends it after the causes that are measured, which are printed and written.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ def main(arguments: list[str] | None = None) -> int:
         "is_complete": len(rows) == len(causes),
         "predicted": len(predicted),
         "agree": sum(row["agrees"] for row in predicted),
-        "same_sign": sum(row["sign"] for row in predicted),
+        "same_sign": sum(row["sign"] is True for row in predicted),
         "rows": rows,
     }
     columns = [
@@ -410,7 +410,7 @@ def measure(name: str, steps: int, pairs: int) -> dict[str, Any]:
         "ratio": (low + high) / 2 / real if is_gain else None,
         "agrees": low <= real_high and real_low <= high,
         "contains": low <= real <= high,
-        "sign": sign((low + high) / 2, least) == (sign(real, least) if real_low * real_high > 0 else 0),
+        "sign": same_sign((low + high) / 2, (real_low, real, real_high), least),
         "confidence": found.confidence,
     }
 
@@ -418,6 +418,14 @@ def measure(name: str, steps: int, pairs: int) -> dict[str, Any]:
 def sign(gain: float, least: float) -> int:
     """Return 1 for a gain, -1 for a loss, 0 for what is less than the least gain."""
     return 0 if abs(gain) <= least else 1 if gain > 0 else -1
+
+
+def same_sign(predicted: float, real: tuple[float, float, float], least: float) -> bool | None:
+    """Return whether a gain has the predicted sign; None if its interval contains 0 and so has no sign."""
+    low, median, high = real
+    if low <= 0 <= high:
+        return True if sign(predicted, least) == 0 else None
+    return sign(predicted, least) == sign(median, least)
 
 
 def measured_again(cause: Cause, steps: int) -> Predicted | None:

@@ -67,3 +67,19 @@ def test_an_interruption_keeps_the_causes_before(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(("gain", "expected"), [(0.5, 1), (0.1, 0), (-0.1, 0), (-3, -1)])
 def test_the_sign_of_a_gain(gain: float, expected: int) -> None:
     assert planted_causes.sign(gain, 0.2) == expected
+
+
+@pytest.mark.parametrize(
+    ("predicted", "real", "expected"),
+    [
+        (3.0, (2.0, 4.0, 5.0), True),
+        (3.0, (-5.0, -4.0, -2.0), False),
+        (3.0, (-1.0, 1.0, 2.0), None),
+        (0.0, (-1.0, 0.1, 2.0), True),
+        (0.0, (2.0, 4.0, 5.0), False),
+    ],
+)
+def test_a_sign_is_unknown_if_the_real_gain_is_not_significant(
+    predicted: float, real: tuple[float, float, float], expected: bool | None
+) -> None:
+    assert planted_causes.same_sign(predicted, real, 0.2) is expected
