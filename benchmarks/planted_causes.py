@@ -8,8 +8,8 @@ gain of its repair predicted; then the slow and the repaired program run in turn
 is the difference of the medians of a step, with a bootstrap interval of 95%. `agrees`: the predicted interval
 and that of the real gain overlap; `sign`: both are a gain, a loss, or not significant; unknown if only the
 prediction is significant. A replay predicts what is removed or made faster by a known factor. The gains of
-other causes (optimizer, threads, subnormal numbers) are those of `run.findings(rerun=True)`. Run it on a quiet
-machine. Ctrl-C ends it after the causes that are measured, which are printed and written.
+other causes (optimizer, threads, subnormal numbers) are those of `run.findings(rerun=True)`. Run it on a
+quiet machine. Ctrl-C ends it after the causes that are measured, which are printed and written.
 """
 
 from __future__ import annotations
