@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from gpuprof.analyze.findings.finding import (
     Gain,
     GainKind,
     Missing,
-    Places,
     RerunProblem,
     Rule,
     RuleResult,
@@ -39,10 +38,6 @@ _SYMPTOM = 0.5  # of its time is that of the cause
 _WITHOUT_SYMPTOMS = (Rule.LAUNCHES, Rule.THREADS, Rule.STARTUP)
 _INCOMPLETE = 0.5
 _LEAST_STEADY = 0.1
-_NODES = """
-    SELECT span_id, node_id FROM spans JOIN call_tree USING (process_id, path_id)
-    WHERE list_contains({spans}, span_id)
-"""
 
 RULES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {
     Rule.LOADER: loader,
@@ -101,30 +96,12 @@ def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
     if rerun is not None:
         kept, results = _measured(record, rerun, kept, results)
     found = sorted(
-        with_nodes(folder, [finding for _, finding in kept]),
-        key=lambda each: (-each.gain.run.low_ns, -each.gain.run.high_ns),
+        (finding for _, finding in kept), key=lambda each: (-each.gain.run.low_ns, -each.gain.run.high_ns)
     )
     figures = None if record.phases is None else record.phases.steps
     return Findings(
         tuple(found), tuple(results), record.wall_ns, None if figures is None else figures.median_ns
     )
-
-
-def with_nodes(folder: RunFolder, found: Sequence[Finding]) -> list[Finding]:
-    """Return findings whose places have the nodes of the call tree that their spans are calls of."""
-    spans = sorted({span for finding in found for span in finding.places.spans})
-    if not spans:
-        return list(found)
-    columns = folder.columns(_NODES, spans=spans)
-    nodes = dict(zip(columns["span_id"].tolist(), columns["node_id"].tolist(), strict=True))
-    return [
-        replace(finding, places=replace(finding.places, nodes=_nodes_of(finding.places, nodes)))
-        for finding in found
-    ]
-
-
-def _nodes_of(places: Places, nodes: Mapping[int, int]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys([*places.nodes, *(nodes[span] for span in places.spans if span in nodes)]))
 
 
 def _result(

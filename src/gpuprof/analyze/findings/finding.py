@@ -119,10 +119,9 @@ class EvidenceFigure:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a cause is: up to three spans that are typical, their nodes, a line of source.
+    """Where a cause is: nodes of the call tree, up to three spans that are typical, a line of source.
 
-    `spans` are values of `span_id` in the table `spans`, `nodes` of `node_id` in `call_tree`. `function` is a
-    frame as in the table `stacks`, `line` the source line in it; None if unknown.
+    `function` is a frame as in the table `stacks`, `line` the source line in it; None if unknown.
     """
 
     nodes: tuple[int, ...] = ()
