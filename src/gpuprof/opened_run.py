@@ -215,7 +215,7 @@ class Run:
 
     @quick_switching()
     def findings(self, *, rerun: bool = False) -> Findings:
-        """Find causes of lost time in the main process, the largest gain first (docs/commands/explain.md).
+        """Find causes of lost time, the largest gain first (docs/commands/explain.md).
 
         A sequence of `Finding`; `results` has the result of each rule. With `rerun`, recorded work is
         executed again without and with the fix, in another process, to measure the gain; an interruption

@@ -75,8 +75,8 @@ def header(
 
 
 def first_findings(run: Run, phases: Phases | None) -> list[str]:
-    """Return sentence and gain of the largest findings of a run with steps, or how to get them."""
-    if phases is None or phases.steps is None:
+    """Return sentence and gain of the largest findings of a run with steps or ranks, or how to get them."""
+    if phases is None or (phases.steps is None and not phases.ranks):
         return []
     if ((run.meta.get("totals") or {}).get("spans") or 0) > _MOST_CALLS:
         return [f"not searched, the run is large: gpuprof explain {shlex.quote(str(run.path))}"]

@@ -236,3 +236,72 @@ def test_findings_are_in_order_of_the_low_end_of_their_gain(tmp_path: Path) -> N
 def test_no_gain_exceeds_its_cost(tmp_path: Path) -> None:
     for finding in findings_of(tmp_path, ALL):
         assert finding.gain.run.high_ns <= 1.05 * finding.cost_run_ns
+
+
+# ---- compilations, gradients ------------------------------------------------------------------------------
+
+
+def compile_in_steps(steps: tuple[int, ...], *, compiles: bool = True) -> TrainingHost:
+    """Compile for 200 ms in some steps, for 300 ms in the last of them."""
+    host = TrainingHost(settings=settings(), sources=("operators", "python", "gc", "compilations"))
+    for index in range(STEPS):
+        with host.step(), host.span("model", "layer"):
+            if index in steps and (compiles or index == 0):
+                with host.span(f"compilation {index}", "compile"):
+                    host.work((300 if index == steps[-1] else 200) * MS)
+            host.operator("aten::mm", 30 * MS)
+    return host
+
+
+def test_compilations_after_the_warm_up_are_replayed_without(tmp_path: Path) -> None:
+    host = compile_in_steps((0, 4, 6, 8))
+    finding = only(gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings())
+    assert (finding.rule, finding.values["compilations"]) == (Rule.RECOMPILATIONS, 3)
+    real_ns = host.now_ns - compile_in_steps((0, 4, 6, 8), compiles=False).now_ns
+    assert finding.gain.run.high_ns == pytest.approx(real_ns, rel=0.01)
+    assert finding.gain.run.low_ns == pytest.approx(real_ns - 300 * MS, rel=0.01)
+
+
+def test_a_compilation_in_the_first_step_is_no_cause(tmp_path: Path) -> None:
+    run = gpuprof.open(compile_in_steps((0,)).write(tmp_path / "r.gpuprof"))
+    assert list(run.findings()) == []
+
+
+def test_a_collection_in_a_compilation_is_its_symptom(tmp_path: Path) -> None:
+    host = compile_in_steps((0,))
+    with host.step(), host.span("compilation 9", "compile"), host.span("generation 2", "gc"):
+        host.work(200 * MS)
+    finding = only(gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings())
+    assert (finding.rule, finding.symptoms) == (Rule.RECOMPILATIONS, (Rule.COLLECTIONS,))
+
+
+def set_to_zero(*, zeroes: bool) -> TrainingHost:
+    host = TrainingHost(settings=settings(fused=True))
+    for _ in range(STEPS):
+        with host.step():
+            with host.span("Optimizer.zero_grad#AdamW.zero_grad"):
+                if zeroes:
+                    host.operator("aten::zero_", 2 * MS)
+            with host.span("model", "layer"):
+                host.operator("aten::mm", 20 * MS)
+            with (
+                host.span("AccumulateGrad", "backward"),
+                host.span("torch::autograd::AccumulateGrad", "operator"),
+            ):
+                host.operator("aten::add_" if zeroes else "aten::detach", 3 * MS if zeroes else 0)
+            with host.span("Optimizer.step#AdamW.step"):
+                host.operator("aten::_fused_adamw_", 5 * MS)
+    return host
+
+
+def test_gradients_set_to_zero_gain_up_to_the_additions(tmp_path: Path) -> None:
+    finding = only(gpuprof.open(set_to_zero(zeroes=True).write(tmp_path / "r.gpuprof")).findings())
+    assert finding.rule is Rule.ZEROING
+    assert finding.gain.run.low_ns == pytest.approx(STEPS * 2 * MS)
+    assert finding.gain.run.high_ns == set_to_zero(zeroes=True).now_ns - set_to_zero(zeroes=False).now_ns
+
+
+def test_gradients_that_are_released_are_no_cause(tmp_path: Path) -> None:
+    found = gpuprof.open(set_to_zero(zeroes=False).write(tmp_path / "r.gpuprof")).findings()
+    assert list(found) == []
+    assert {each.rule: each.verdict for each in found.results}[Rule.ZEROING] is Verdict.NOT_FOUND

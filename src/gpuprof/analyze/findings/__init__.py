@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Causes of lost time in a run, with fixes and predicted gains, and what became of the predictions.
 
-ProgramRecord (record)   steps, spans, stacks and the replay of the main process
+ProgramRecord (record)   steps, spans, stacks and the replay of one process
       |
-rules: loader (loading), logging, waiting (between_layers), optimizer, collections, imports, start-up, threads
-      |  (interpreter), GPUs (device); each returns Draft (finding), or Missing
+rules: loader (loading), logging, waiting (between_layers), optimizer and gradients (optimizer), collections,
+      |  compilations, imports, start-up, threads (interpreter), ranks, GPUs (device); each returns Draft
+      |  (finding), or Missing
       |
 find -> Findings (engine)   significant gains in order, a cause with its symptoms
       |

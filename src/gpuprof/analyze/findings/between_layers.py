@@ -100,6 +100,9 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
         return Missing.STACKS
     steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
     outside = stacks.is_waiting & ~stacks.is_inside(record.in_model) & stacks.is_inside(steps)
+    # Other rules look at waits for other ranks.
+    own = record.collectives(record.process_id)
+    outside &= ~stacks.is_inside(Intervals.union(own.begin_ns[~own.on_gpu], own.end_ns[~own.on_gpu]))
     drafts = []
     for function, samples in _by_function(stacks, outside):
         time = stacks.covered(samples).without(record.in_model)

@@ -22,9 +22,16 @@ from gpuprof.analyze.findings.finding import (
     RuleResult,
     Verdict,
 )
-from gpuprof.analyze.findings.interpreter import collections, startup, threads, unused_import
+from gpuprof.analyze.findings.interpreter import (
+    collections,
+    recompilations,
+    startup,
+    threads,
+    unused_import,
+)
 from gpuprof.analyze.findings.loading import loader
-from gpuprof.analyze.findings.optimizer import optimizer
+from gpuprof.analyze.findings.optimizer import optimizer, zeroing
+from gpuprof.analyze.findings.ranks import accumulation, buckets, missing_ranks, slow_rank
 from gpuprof.analyze.findings.record import ProgramRecord
 
 if TYPE_CHECKING:
@@ -35,19 +42,24 @@ if TYPE_CHECKING:
 LEAST_PART = 0.01
 _SYMPTOM = 0.5  # of its time is that of the cause
 # Their time is all of the model's, or all of a function's, whatever else is in it.
-_WITHOUT_SYMPTOMS = (Rule.LAUNCHES, Rule.THREADS, Rule.STARTUP)
+_WITHOUT_SYMPTOMS = (Rule.LAUNCHES, Rule.SLOW_RANK, Rule.THREADS, Rule.STARTUP)
 _INCOMPLETE = 0.5
 _LEAST_STEADY = 0.1
 
 RULES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {
     Rule.LOADER: loader,
+    Rule.RECOMPILATIONS: recompilations,
     Rule.COLLECTIONS: collections,
     Rule.LOGGING: logging,
     Rule.GPU_SYNCHRONIZATION: gpu_synchronization,
     Rule.PAGEABLE_COPIES: pageable_copies,
     Rule.OPTIMIZER: optimizer,
+    Rule.ZEROING: zeroing,
+    Rule.ACCUMULATION: accumulation,
+    Rule.BUCKETS: buckets,
     Rule.WAITING: waiting,
     Rule.LAUNCHES: launches,
+    Rule.SLOW_RANK: slow_rank,
     Rule.THREADS: threads,
     Rule.UNUSED_IMPORT: unused_import,
     Rule.STARTUP: startup,
@@ -58,13 +70,16 @@ RULES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {
 class Findings(Sequence[Finding]):
     """The findings of a run, the largest low end of a gain first; `results` are those of all rules.
 
-    `step_ns` is the median step, None without steps.
+    `step_ns` is the median step, None without steps. `rank` is that of the searched process, None for a
+    program without ranks. `missing_ranks` were not recorded, or have no steps.
     """
 
     found: tuple[Finding, ...]
     results: tuple[RuleResult, ...]
     wall_ns: int
     step_ns: float | None
+    rank: int | None = None
+    missing_ranks: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.found)
@@ -77,9 +92,10 @@ class Findings(Sequence[Finding]):
 
 
 def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
-    """Ask all rules about the main process of a run. Raises RunError for a damaged run.
+    """Ask all rules about the main process of a run, or about the rank that the others wait for.
 
     With `rerun`, gains are measured again where that is possible, and rules that need it are asked, too.
+    Raises RunError for a damaged run.
     """
     record = ProgramRecord(folder)
     kept: list[tuple[Draft, Finding]] = []
@@ -98,10 +114,8 @@ def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
     found = sorted(
         (finding for _, finding in kept), key=lambda each: (-each.gain.run.low_ns, -each.gain.run.high_ns)
     )
-    figures = None if record.phases is None else record.phases.steps
-    return Findings(
-        tuple(found), tuple(results), record.wall_ns, None if figures is None else figures.median_ns
-    )
+    step_ns = None if record.figures is None else record.figures.median_ns
+    return Findings(tuple(found), tuple(results), record.wall_ns, step_ns, record.rank, missing_ranks(record))
 
 
 def _result(
@@ -193,12 +207,12 @@ def _is_significant(record: ProgramRecord, draft: Draft, finding: Finding) -> bo
 
 def _least_ns(record: ProgramRecord, draft: Draft, finding: Finding) -> float:
     """Return the least significant gain: of the wall time, and of what a step varies by without the cause."""
-    if finding.gain.step is None or record.phases is None or record.phases.steps is None:
+    if finding.gain.step is None or record.figures is None:
         return LEAST_PART * record.wall_ns
     # A re-run has its own interval: the steps need not be as steady.
     is_measured = draft.kind is GainKind.RERUN
     variation = 0.0 if is_measured else record.step_variation_ns(draft.time) or 0.0
-    return max(LEAST_PART * record.phases.steps.median_ns, variation)
+    return max(LEAST_PART * record.figures.median_ns, variation)
 
 
 def _finding(record: ProgramRecord, draft: Draft) -> Finding:
@@ -233,9 +247,8 @@ def _factors(record: ProgramRecord, draft: Draft) -> dict[str, float]:
     if draft.kind is GainKind.REPLAYED:
         factors["explained"] = draft.explained
     variation = record.step_variation_ns(draft.time)
-    figures = None if record.phases is None else record.phases.steps
-    if variation is not None and figures is not None and figures.median_ns:
-        factors["steadiness"] = max(1 - variation / figures.median_ns, _LEAST_STEADY)
+    if variation is not None and record.figures is not None and record.figures.median_ns:
+        factors["steadiness"] = max(1 - variation / record.figures.median_ns, _LEAST_STEADY)
     if not record.is_complete:
         factors["incomplete"] = _INCOMPLETE
     return factors

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules about the interpreter and its process: garbage collections, start-up, threads."""
+"""Rules about the interpreter and its process: collections, compilations, imports, start-up, threads."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ _IN_EACH_STEP = 0.8
 _TIME_OF_COLLECTIONS = """
     SELECT sum(duration_ns)::BIGINT FROM spans WHERE process_id = {process} AND thread_id = {thread}
         AND kind = 'gc' AND start_ns >= {first}
+"""
+_TIME_OF_COMPILATIONS = """
+    SELECT sum(duration_ns)::BIGINT FROM spans WHERE process_id = {process} AND thread_id = {thread}
+        AND kind = 'compile' AND start_ns >= {first}
+"""
+_COMPILATIONS = """
+    SELECT count(*) FROM spans WHERE process_id = {process} AND thread_id = {thread} AND kind = 'compile'
+        AND start_ns >= {first}
 """
 _FULL_COLLECTIONS = """
     SELECT count(*) FROM spans WHERE process_id = {process} AND thread_id = {thread} AND kind = 'gc'
@@ -67,6 +75,37 @@ def _is_in_each_step(record: ProgramRecord, spans: Any) -> bool:
     warm = record.steps.warm
     counts = np.searchsorted(spans.begin_ns, warm.end_ns) - np.searchsorted(spans.begin_ns, warm.begin_ns)
     return bool(len(counts) and np.mean(counts > 0) >= _IN_EACH_STEP)
+
+
+def recompilations(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find compilations by torch.compile in steps after the warm-up.
+
+    With dynamic shapes one of them remains: the low end of the gain keeps the longest one.
+    """
+    if not record.is_on("compilations"):
+        # Without PyTorch there is nothing to compile.
+        return Missing.COMPILATIONS if record.is_on("operators") else []
+    if record.steps is None:
+        return Missing.STEPS
+    first_ns = int(record.steps.warm.begin_ns[0])
+    spans = record.spans("%", "compile").on_thread(record.main_thread).since(first_ns)
+    if not len(spans):
+        return []
+    # A compilation may start another one.
+    time = spans.covered
+    longest = int((time.end_ns - time.begin_ns).argmax())
+    shorter = Intervals(np.delete(time.begin_ns, longest), np.delete(time.end_ns, longest))
+    kind, gain, explained = record.without(time)
+    low = record.without(shorter)[1].low_ns if kind is GainKind.REPLAYED else 0.0
+    of = {"process": record.process_id, "thread": record.main_thread, "first": first_ns}
+    evidence = (
+        record.figure("compilation_time", "ns", _TIME_OF_COMPILATIONS, **of),
+        record.figure("compilations", "count", _COMPILATIONS, **of),
+    )
+    values = {"compilations": len(time)}
+    range_ = TimeRange(low, gain.high_ns)
+    places = Places(spans=spans.typical())
+    return [Draft(Rule.RECOMPILATIONS, values, time, kind, range_, evidence, places, explained)]
 
 
 def unused_import(record: ProgramRecord) -> list[Draft] | Missing:

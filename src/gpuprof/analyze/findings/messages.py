@@ -68,9 +68,15 @@ def _synchronization_title(values: Values) -> str:
     return f"The host waits for the GPU{where} ({counted(values['waits'], 'time')})"
 
 
+def _slow_rank_title(values: Values) -> str:
+    others = "the other rank waits" if values["others"] == 1 else f"{values['others']} other ranks wait"
+    return f"Rank {values['rank']} is slow: {others} for it in collective operations"
+
+
 TITLES = Messages(
     {
         "loader": _loader_title,
+        "recompilations": "torch.compile compiles in steps after the warm-up ({compilations:#time})",
         "collections": _collections_title,
         "logging": _logging_title,
         "gpu_synchronization": _synchronization_title,
@@ -81,8 +87,18 @@ TITLES = Messages(
         ),
         "attention": "Attention is calculated by a chain of operators, not by one ({calls:#call})",
         "subnormals": "{operator} calculates with numbers below the normal range, which are slow",
+        "zeroing": "Gradients are set to zero in each step, and the backward pass adds to them",
+        "accumulation": (
+            "Ranks synchronize gradients in each backward pass; a step has {passes:.3g} of them and needs "
+            "one synchronization"
+        ),
+        "buckets": (
+            "Ranks synchronize gradients after the backward pass: {collectives:.2g} operations a step are "
+            "too few to overlap with it"
+        ),
         "waiting": _waiting_title,
         "launches": "The GPU waits for launches of the host in {idle_share:percent} of the time in steps",
+        "slow_rank": _slow_rank_title,
         "threads": "Operators use {threads:#thread} on {processors:#processor}",
         "unused_import": "{package} is imported and not used afterwards",
         "startup": "{function} takes a large part of the time before the first step",
@@ -92,6 +108,10 @@ TITLES = Messages(
 FIXES = Messages(
     {
         "loader": _loader_fix,
+        "recompilations": (
+            "torch.compile(model, dynamic=True)\n"
+            "# TORCH_LOGS=recompiles prints what has changed, such as a shape or a number"
+        ),
         "collections": _collections_fix,
         "logging": (
             "log every 50th step only, or collect tensors and read them together:\n"
@@ -111,6 +131,15 @@ FIXES = Messages(
             if values["is_sleep"]
             else "do the work that is waited for earlier, in another thread or process"
         ),
+        "zeroing": "optimizer.zero_grad(set_to_none=True)",
+        "accumulation": (
+            "with model.no_sync():  # around all but the last backward pass of a step\n    loss.backward()"
+        ),
+        "buckets": "DistributedDataParallel(model, bucket_cap_mb=5)",
+        "slow_rank": (
+            "give each rank the same amount of work, as batches of equal length, and look at the other "
+            "findings of this rank"
+        ),
         "launches": 'torch.compile(model, mode="reduce-overhead")',
         "threads": "torch.set_num_threads({processors})",
         "unused_import": "import {package} where it is used, inside the function",
@@ -120,6 +149,7 @@ FIXES = Messages(
 RULES = Messages(
     {
         "loader": "data loader",
+        "recompilations": "compilations in steps",
         "collections": "garbage collections",
         "logging": "logging and reading of values",
         "gpu_synchronization": "waits for the GPU",
@@ -127,8 +157,12 @@ RULES = Messages(
         "optimizer": "optimizer that is not fused",
         "attention": "attention as a chain of operators",
         "subnormals": "numbers below the normal range",
+        "zeroing": "gradients set to zero",
+        "accumulation": "synchronization of gradients in each backward pass",
+        "buckets": "synchronization of gradients after the backward pass",
         "waiting": "sleeps and waits of the main thread",
         "launches": "launch-bound GPU",
+        "slow_rank": "slow rank",
         "threads": "more threads than processors",
         "unused_import": "unused imports",
         "startup": "slow start-up",
@@ -140,6 +174,9 @@ MISSING = Messages(
         "operators": "operators were not recorded",
         "stacks": "Python stacks were not sampled",
         "collections": "garbage collections were not recorded",
+        "compilations": "compilations were not recorded",
+        "collectives": "the ranks do not have the same collective operations",
+        "ranks": "other ranks were not recorded",
         "settings": "settings of the program were not recorded",
         "threads": "times of threads were not recorded",
         "kernels": "GPU work was not recorded",
@@ -171,6 +208,8 @@ FIGURES = Messages(
         "fetches": "fetches",
         "fetches_on_processor": "part of the fetches on a processor",
         "collection_time": "time in collections",
+        "compilation_time": "time in compilations after the warm-up",
+        "compilations": "compilations",
         "full_collections": "full collections",
         "reads_in_steps": "values read in steps",
         "span_time": "time in the span",
@@ -181,6 +220,13 @@ FIGURES = Messages(
         "optimizer_time": "time in the optimizer",
         "optimizer_steps": "steps of the optimizer",
         "optimizer_operators": "operators in them",
+        "zeroing_time": "time in zero_grad",
+        "accumulation_time": "time in which gradients are stored or added",
+        "own_collective_time": "time of this rank in collective operations",
+        "other_collective_time": "time of another rank",
+        "collective_time": "time in collective operations",
+        "collectives": "collective operations",
+        "forward_passes": "forward passes",
         "queued": "threads waited for a processor",
         "ran": "threads ran",
         "wait_time": "time of the waits",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rule: an optimizer that updates one parameter after the other, with many operators for each."""
+"""Rules about optimizers: a loop over the parameters, and gradients that are set to zero."""
 
 from __future__ import annotations
 
@@ -28,6 +28,17 @@ _TIME = """
     SELECT sum(duration_ns)::BIGINT FROM spans
     WHERE process_id = {process} AND thread_id = {thread} AND name = {name}
 """
+_ZERO_GRAD = r"Optimizer.zero\_grad#%"
+_ZERO, _ADD = r"aten::%zero\_", r"aten::add\_"
+_ACCUMULATE = "torch::autograd::AccumulateGrad"
+_TIME_OF_ZEROING = """
+    SELECT sum(duration_ns)::BIGINT FROM spans
+    WHERE process_id = {process} AND thread_id = {thread} AND starts_with(name, 'Optimizer.zero_grad#')
+"""
+_TIME_OF_ACCUMULATION = """
+    SELECT sum(duration_ns)::BIGINT FROM spans
+    WHERE process_id = {process} AND kind = 'operator' AND name = 'torch::autograd::AccumulateGrad'
+"""
 _STEPS = """
     SELECT count(*) FROM spans WHERE process_id = {process} AND thread_id = {thread} AND name = {name}
 """
@@ -53,6 +64,39 @@ def optimizer(record: ProgramRecord) -> list[Draft] | Missing:
             if len(spans) and (spans.covered.place(loop.begin_ns) >= 0).any():
                 drafts.append(_draft(record, settings, spans, name))
     return drafts
+
+
+def zeroing(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find gradients that are set to zero instead of being released.
+
+    The low end of the gain is without the operators that do it. Without gradients, the backward pass does not
+    add to them either: the high end is without these additions.
+    """
+    if not record.is_on("operators"):
+        return Missing.OPERATORS
+    calls = record.spans(_ZERO_GRAD, "span").on_thread(record.main_thread)
+    zeroed = _inside(record.spans(_ZERO, "operator"), calls.covered)
+    if not len(zeroed):
+        return []
+    engine = record.spans(_ACCUMULATE, "operator")
+    added = _inside(record.spans(_ADD, "operator"), engine.covered)
+    kind, low, explained = record.without(zeroed)
+    both = Intervals.union(
+        np.concatenate([zeroed.begin_ns, added.begin_ns]), np.concatenate([zeroed.end_ns, added.end_ns])
+    )
+    _, high, _ = record.without(both)
+    of: dict[str, Value] = {"process": record.process_id}
+    evidence = (
+        record.figure("zeroing_time", "ns", _TIME_OF_ZEROING, **of, thread=record.main_thread),
+        record.figure("accumulation_time", "ns", _TIME_OF_ACCUMULATION, **of),
+    )
+    gain = TimeRange(low.low_ns, max(low.high_ns, high.high_ns))
+    return [Draft(Rule.ZEROING, {}, both, kind, gain, evidence, Places(spans=calls.typical()), explained)]
+
+
+def _inside(spans: NamedSpans, time: Intervals) -> Intervals:
+    inside = time.place(spans.begin_ns) >= 0
+    return Intervals.union(spans.begin_ns[inside], spans.end_ns[inside])
 
 
 def _is_loop(settings: OptimizerSettings) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rules read of a run: the steps, spans and sampled stacks of its main thread, and its replay."""
+"""What rules read of a process: the steps, spans and sampled stacks of its main thread, and its replay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.analyze.findings.finding import EvidenceFigure, GainKind, TimeRange
-from gpuprof.analyze.phases import CONFIDENCE, Phases, read_phases
+from gpuprof.analyze.phases import CONFIDENCE, ranks_of, read_phases
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
 from gpuprof.analyze.whatif.prediction import main_process, replay_changes
 from gpuprof.analyze.whatif.program import RecordedProcess
@@ -25,6 +25,7 @@ from gpuprof.stats.quantiles import quantile_so_far
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from gpuprof.analyze.phases import Phases, StepFigures
     from gpuprof.analyze.whatif.intervals import Ints
     from gpuprof.record.facts import Reason
     from gpuprof.run.folder import RunFolder, Value
@@ -45,6 +46,15 @@ _IN_MODEL = """
             AND (name LIKE 'Optimizer.%' OR name LIKE 'enumerate(DataLoader)#%')))
     ORDER BY start_ns
 """
+# Spans of torch.distributed's backends, and kernels of NCCL and RCCL.
+_COLLECTIVES = """
+    SELECT name, span_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns, false AS on_gpu FROM spans
+    WHERE process_id = {process} AND regexp_matches(name, '^(gloo|mpi|ucc):')
+    UNION ALL
+    SELECT name, -1, start_ns, start_ns + duration_ns, true FROM kernels
+    WHERE process_id = {process} AND starts_with(name, 'ncclDevKernel')
+    ORDER BY begin_ns
+"""
 _SAMPLES = """
     SELECT t_ns - duration_ns AS begin_ns, t_ns AS end_ns, hash(frames) AS stack,
         coalesce(cpu_ns, -1) AS cpu_ns, coalesce(queued_ns, 0) AS queued_ns, coalesce(line, 0) AS line
@@ -58,7 +68,7 @@ _DISTINCT = """
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """The steps of the main process; `warm_up` of them are left out of figures."""
+    """The steps of the searched process; `warm_up` of them are left out of figures."""
 
     begin_ns: Ints
     end_ns: Ints
@@ -112,6 +122,20 @@ class NamedSpans:
 
 
 @dataclass(frozen=True, slots=True)
+class Collectives:
+    """The collective operations of a process in columns, by their begin; `span_id` is -1 for a kernel."""
+
+    name: Any
+    span_id: Ints
+    begin_ns: Ints
+    end_ns: Ints
+    on_gpu: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+
+@dataclass(frozen=True, slots=True)
 class SampledStacks:
     """The stack samples of a thread in columns; `stack` is the place in `frames`, outermost frame first.
 
@@ -144,11 +168,16 @@ class SampledStacks:
 
 
 class ProgramRecord:
-    """The main process of a run, each part read when a rule asks for it first."""
+    """The searched process of a run, each part read when a rule asks for it first.
+
+    It is the main process. If that has no steps, as a launcher, it is the rank that the others wait for, or
+    the first rank with steps; `rank` is its number.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self.process_id = main_process(folder)
+        self.phases = read_phases(folder)
+        self.process_id, self.rank, self.figures = _searched(folder, self.phases)
         self.is_complete = bool(folder.meta.get("complete"))
 
     @cached_property
@@ -160,11 +189,6 @@ class ProgramRecord:
     def main_thread(self) -> int:
         """The main thread's id."""
         return self.process.main_thread
-
-    @cached_property
-    def phases(self) -> Phases | None:
-        """The wall time by phase."""
-        return read_phases(self.folder)
 
     @cached_property
     def settings(self) -> ProgramSettings | None:
@@ -199,8 +223,7 @@ class ProgramRecord:
         columns = self.fetch(_STEPS, process=self.process_id)
         if not len(columns["begin_ns"]):
             return None
-        figures = None if self.phases is None else self.phases.steps
-        warm_up = 0 if figures is None else figures.warm_up_steps
+        warm_up = 0 if self.figures is None else self.figures.warm_up_steps
         return StepTimes(_integers(columns["begin_ns"]), _integers(columns["end_ns"]), warm_up)
 
     @cached_property
@@ -239,6 +262,17 @@ class ProgramRecord:
         columns = self.fetch(_NAMED, process=self.process_id, kinds=kinds, pattern=pattern)
         names = ("span_id", "thread_id", "begin_ns", "end_ns")
         return NamedSpans(*(_integers(columns[name]) for name in names))
+
+    def collectives(self, process_id: int) -> Collectives:
+        """Return the collective operations that a process took part in, in their order."""
+        columns = self.fetch(_COLLECTIVES, process=process_id)
+        return Collectives(
+            name=np.asarray(columns["name"], dtype=object),
+            span_id=_integers(columns["span_id"]),
+            begin_ns=_integers(columns["begin_ns"]),
+            end_ns=_integers(columns["end_ns"]),
+            on_gpu=np.asarray(columns["on_gpu"], dtype=bool),
+        )
 
     def fetch(self, query: str, **values: Value) -> dict[str, Any]:
         """Return the columns of a query."""
@@ -291,6 +325,18 @@ class ProgramRecord:
         if estimate is None or estimate.low is None or estimate.high is None:
             return float(durations.max() - durations.min()) / 2
         return (estimate.high - estimate.low) / 2
+
+
+def _searched(folder: RunFolder, phases: Phases | None) -> tuple[int, int | None, StepFigures | None]:
+    """Return the process in which causes are searched, its rank or None, and the figures of its steps."""
+    process_id = main_process(folder)
+    if phases is None:
+        return process_id, None, None
+    if phases.steps is None and phases.ranks:
+        found = phases.last_rank or phases.ranks[0]
+        return found.process_id, found.rank, found.steps
+    ranks = {each: rank for rank, each in ranks_of(folder.meta)}
+    return process_id, ranks.get(process_id), phases.steps
 
 
 def _faster(factor: float) -> Modification:

@@ -67,7 +67,7 @@ def short_lines(findings: Findings, most: int) -> list[str]:
 
 def explanation(findings: Findings, run: str) -> str:
     """Return all findings with their evidence, and the other rules' results; `run` is the name of the run."""
-    lines = []
+    lines = _of_ranks(findings)
     for number, finding in enumerate(findings, start=1):
         lines += [
             wrapped(escape_text(f"{number}  {title(finding)}"), _WIDTH, "   "),
@@ -78,6 +78,13 @@ def explanation(findings: Findings, run: str) -> str:
         lines += ["no cause of lost time was found", ""]
     lines += [wrapped(line, _WIDTH, " " * _LABEL_WIDTH) for line in _others(findings)]
     return "\n".join(lines).rstrip()
+
+
+def _of_ranks(findings: Findings) -> list[str]:
+    lines = [] if findings.rank is None else [f"the findings are those of rank {findings.rank}"]
+    if findings.missing_ranks:
+        lines.append(f"not recorded, or without steps: ranks {', '.join(map(str, findings.missing_ranks))}")
+    return [*(wrapped(line, _WIDTH, "  ") for line in lines), ""] if lines else []
 
 
 def score_text(found: Score) -> str:
@@ -135,6 +142,8 @@ def plain(findings: Findings) -> dict[str, Any]:
     return {
         "wall_ns": findings.wall_ns,
         "step_ns": findings.step_ns,
+        "rank": findings.rank,
+        "missing_ranks": list(findings.missing_ranks),
         "findings": [_plain(each) for each in findings],
         "rules": [_plain_values(each) for each in findings.results],
     }

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about several ranks: one that is slow, gradients that are synchronized too often or too late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
+from gpuprof.analyze.phases import ranks_of
+from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from gpuprof.analyze.findings.record import ProgramRecord, StepTimes
+    from gpuprof.analyze.whatif.intervals import Ints
+
+_OTHER_KERNELS = """
+    SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM kernels
+    WHERE process_id = {process} AND NOT starts_with(name, 'ncclDevKernel')
+"""
+_TIME_OF_COLLECTIVES = """
+    SELECT sum(duration_ns)::BIGINT FROM (
+        SELECT duration_ns FROM spans
+        WHERE process_id = {process} AND regexp_matches(name, '^(gloo|mpi|ucc):')
+        UNION ALL SELECT duration_ns FROM kernels
+        WHERE process_id = {process} AND starts_with(name, 'ncclDevKernel'))
+"""
+_COUNT_OF_COLLECTIVES = """
+    SELECT count(*) FROM (
+        SELECT 1 FROM spans WHERE process_id = {process} AND regexp_matches(name, '^(gloo|mpi|ucc):')
+        UNION ALL SELECT 1 FROM kernels WHERE process_id = {process} AND starts_with(name, 'ncclDevKernel'))
+"""
+_COUNT_OF_SPANS = "SELECT count(*) FROM spans WHERE process_id = {process} AND name = {name}"
+# Announced by PyTorch around each forward pass of a model whose gradients are synchronized.
+_FORWARD = "DistributedDataParallel.forward"
+_LEAST_MATCHED = 0.9  # of the collectives of the rank with most of them
+_MOST_BUCKETS = 3  # a step; more are small enough to run next to the backward pass
+_LEAST_ELEMENTS = 2_000_000  # of the gradients; the time for fewer is latency
+
+
+def missing_ranks(record: ProgramRecord) -> tuple[int, ...]:
+    """Return the ranks that were not recorded, or have no steps; those after the last one are unknown."""
+    phases = record.phases
+    if phases is None or not phases.ranks:
+        return ()
+    with_steps = {each.rank for each in phases.ranks}
+    known = {rank for rank, _ in ranks_of(record.folder.meta)}
+    return tuple(rank for rank in range(max(known) + 1) if rank not in with_steps)
+
+
+def slow_rank(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find a rank that the others wait for in collective operations.
+
+    The cost is the time from when the last but one rank has come to a collective operation until the last one
+    has. The low end of the gain is that of the last operation in each step.
+    """
+    if lacks := _lacks_collectives(record):
+        return [] if record.phases is None or not record.phases.ranks else lacks
+    if record.phases is None or len(record.phases.ranks) < 2:
+        return Missing.RANKS if missing_ranks(record) else []
+    # The searched process is this one, unless the main process has steps.
+    last = record.phases.last_rank
+    if last is None or last.process_id != record.process_id or record.steps is None:
+        return []
+    found = _arrivals(record, [each.process_id for each in record.phases.ranks if each != last])
+    if found is None:
+        return Missing.COLLECTIVES
+    in_steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns).place(found[1]) >= 0
+    before, own = found[0][in_steps], found[1][in_steps]
+    time = Intervals.union(before, np.maximum(own, before))
+    if not time.total_ns:
+        return []
+    kind, gain, explained = record.without(time)
+    low = min(gain.low_ns, _of_last_in_steps(record.steps, before, own))
+    others = [each for each in record.phases.ranks if each != last]
+    evidence = (
+        record.figure("own_collective_time", "ns", _TIME_OF_COLLECTIVES, process=record.process_id),
+        record.figure("other_collective_time", "ns", _TIME_OF_COLLECTIVES, process=others[0].process_id),
+        record.figure("collectives", "count", _COUNT_OF_COLLECTIVES, process=record.process_id),
+    )
+    values = {
+        "rank": last.rank,
+        "others": len(others),
+        "own_share": last.collectives,
+        "others_share": float(np.median([each.collectives for each in others])),
+    }
+    gain = TimeRange(max(low, 0.0), max(gain.high_ns, 0.0))
+    return [Draft(Rule.SLOW_RANK, values, time, kind, gain, evidence, explained=explained)]
+
+
+def _arrivals(record: ProgramRecord, others: list[int]) -> tuple[Ints, Ints] | None:
+    """Return for each collective when the last of the others has come to it, and when this process has.
+
+    None if the ranks have too different operations.
+    """
+    all_of = [record.collectives(each) for each in (record.process_id, *others)]
+    fewest, most = min(map(len, all_of)), max(map(len, all_of))
+    names = [each.name[:fewest] for each in all_of]
+    if fewest < _LEAST_MATCHED * most or any((each != names[0]).any() for each in names[1:]):
+        return None
+    begins = [each.begin_ns[:fewest] for each in all_of]
+    return np.max(begins[1:], axis=0), begins[0]
+
+
+def _of_last_in_steps(steps: StepTimes, before: Ints, own: Ints) -> float:
+    """Return by how much the process is later at the last collective operation of its steps, summed."""
+    last = np.searchsorted(own, steps.end_ns) - 1
+    inside = (last >= 0) & (own[last] >= steps.begin_ns)
+    return float((own - before)[last[inside]].sum())
+
+
+def accumulation(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find gradients that are synchronized after each of several backward passes of a step.
+
+    Only the last of them needs it. The gain is the time of the others in which nothing else runs.
+    """
+    return _of_synchronization(record, is_last=False)
+
+
+def buckets(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find gradients that are synchronized after the backward pass, in few large pieces.
+
+    With smaller pieces, most of the time could overlap with the backward pass: an upper end.
+    """
+    return _of_synchronization(record, is_last=True)
+
+
+def _of_synchronization(record: ProgramRecord, *, is_last: bool) -> list[Draft] | Missing:
+    if lacks := _lacks_collectives(record):
+        return lacks if record.rank is not None else []
+    forward = record.spans(_FORWARD, "span")
+    if not len(forward):
+        return []
+    if record.steps is None:
+        return Missing.STEPS
+    chosen = _of_passes(record, record.steps, forward.begin_ns, is_last=is_last)
+    own = record.collectives(record.process_id)
+    time = _exposed(record, Intervals.union(own.begin_ns[chosen], own.end_ns[chosen]), own.on_gpu)
+    count = float(chosen.sum()) / len(record.steps.begin_ns)
+    if not time.total_ns or (is_last and not _is_in_few_pieces(record, count)):
+        return []
+    evidence = (
+        record.figure("collective_time", "ns", _TIME_OF_COLLECTIVES, process=record.process_id),
+        record.figure("collectives", "count", _COUNT_OF_COLLECTIVES, process=record.process_id),
+        record.figure("forward_passes", "count", _COUNT_OF_SPANS, process=record.process_id, name=_FORWARD),
+    )
+    values = {"passes": len(forward) / len(record.steps.begin_ns), "collectives": count}
+    places = Places(spans=tuple(each for each in own.span_id[chosen][:3].tolist() if each >= 0))
+    kind, gain, explained = record.without(time)
+    if is_last or own.on_gpu.any():
+        kind, gain, explained = GainKind.BOUND, TimeRange(0.0, float(time.total_ns)), 1.0
+    rule = Rule.BUCKETS if is_last else Rule.ACCUMULATION
+    return [Draft(rule, values, time, kind, gain, evidence, places, explained)]
+
+
+def _is_in_few_pieces(record: ProgramRecord, count: float) -> bool:
+    optimizers = () if record.settings is None else record.settings.optimizers
+    is_small = bool(optimizers) and sum(each.elements for each in optimizers) < _LEAST_ELEMENTS
+    return 1 <= count <= _MOST_BUCKETS and not is_small
+
+
+def _of_passes(
+    record: ProgramRecord, steps: StepTimes, forward: Ints, *, is_last: bool
+) -> npt.NDArray[np.bool_]:
+    """Return which collectives belong to the last pass of their step, or to the passes before it.
+
+    Those of a rank that others wait for are not longer than the operation itself.
+    """
+    begins = record.collectives(record.process_id).begin_ns
+    step = Intervals.union(steps.begin_ns, steps.end_ns).place(begins)
+    if not len(begins) or not len(forward):
+        return np.zeros(len(begins), dtype=np.bool_)
+    own_pass = np.searchsorted(forward, begins, side="right") - 1
+    last_pass = np.searchsorted(forward, steps.end_ns) - 1
+    is_of_last = own_pass == last_pass[np.maximum(_step_of(steps, begins), 0)]
+    chosen: npt.NDArray[np.bool_] = (step >= 0) & (own_pass >= 0) & (is_of_last == is_last)
+    return chosen
+
+
+def _step_of(steps: StepTimes, times: Ints) -> Ints:
+    place: Ints = np.searchsorted(steps.begin_ns, times, side="right") - 1
+    return place
+
+
+def _exposed(record: ProgramRecord, time: Intervals, on_gpu: Any) -> Intervals:
+    """Return the part of collectives in which nothing else runs: no kernels, or no code of the model."""
+    if not len(time):
+        return NO_INTERVALS
+    if on_gpu.any():
+        columns = record.fetch(_OTHER_KERNELS, process=record.process_id)
+        return time.without(Intervals.union(columns["begin_ns"], columns["end_ns"]))
+    return time.without(record.in_model)
+
+
+def _lacks_collectives(record: ProgramRecord) -> Missing | None:
+    return None if record.is_on("operators") or record.is_on("kernels") else Missing.OPERATORS

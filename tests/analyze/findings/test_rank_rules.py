@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings of several ranks, on simulated programs that are executed again without the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from simulated_ranks import compute, exchange, finish, train_ranks, write_ranks
+from simulated_training import MS, TrainingHost, settings
+
+import gpuprof
+from gpuprof.analyze.findings.engine import Findings
+from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, Verdict
+from gpuprof.analyze.findings.text import explanation, plain
+
+STEPS = 12
+
+
+def findings(folder: Path, hosts: Sequence[TrainingHost], numbers: Sequence[int] | None = None) -> Findings:
+    return gpuprof.open(write_ranks(folder, hosts, numbers)).findings()
+
+
+def only(found: Findings) -> Finding:
+    (finding,) = found
+    return finding
+
+
+@pytest.mark.parametrize("works", [(20, 45), (20, 45, 20), (20, 45, 30)])
+def test_the_rank_that_the_others_wait_for_is_searched_and_found(
+    works: tuple[float, ...], tmp_path: Path
+) -> None:
+    found = findings(tmp_path, train_ranks(works))
+    finding = only(found)
+    assert found.rank == 1
+    assert (finding.rule, finding.values["rank"], finding.values["others"]) == (
+        Rule.SLOW_RANK,
+        1,
+        len(works) - 1,
+    )
+    # The repair is that this rank has as much work as the last but one.
+    repaired = [min(work, sorted(works)[-2]) for work in works]
+    real_ns = train_ranks(works)[0].now_ns - train_ranks(repaired)[0].now_ns
+    assert finding.gain.kind is GainKind.REPLAYED
+    assert finding.gain.run.low_ns == pytest.approx(real_ns, rel=0.01)
+    assert finding.gain.run.high_ns == pytest.approx(real_ns, rel=0.01)
+
+
+def test_equal_ranks_are_no_cause(tmp_path: Path) -> None:
+    found = findings(tmp_path, train_ranks((30, 30)))
+    assert (list(found), found.rank) == ([], 0)
+
+
+def test_the_causes_on_a_slow_rank_are_found_too(tmp_path: Path) -> None:
+    hosts = train_ranks((30, 30))
+    slow = train_ranks((30, 30), steps=0)
+    for _ in range(STEPS):
+        begins = [host.now_ns for host in slow]
+        with slow[1].function("poll (train.py:60)"):
+            slow[1].sleep(20 * MS)
+        for host in slow:
+            compute(host, 30)
+        exchange(slow, 2)
+        finish(slow, begins)
+    found = findings(tmp_path, slow)
+    assert found.rank == 1
+    assert {each.rule for each in found} == {Rule.WAITING, Rule.SLOW_RANK}
+    real_ns = slow[0].now_ns - hosts[0].now_ns
+    for finding in found:
+        assert finding.gain.run.low_ns <= real_ns <= finding.gain.run.high_ns
+
+
+def test_gradients_that_are_exchanged_in_each_pass_gain_all_but_the_last(tmp_path: Path) -> None:
+    hosts = train_ranks((20, 20), passes=4, transfer=15)
+    finding = only(findings(tmp_path, hosts))
+    assert (finding.rule, finding.values["passes"]) == (Rule.ACCUMULATION, 4)
+    assert finding.gain.kind is GainKind.REPLAYED
+    repaired = train_ranks((20, 20), passes=4, transfer=15, synchronized=1)
+    real_ns = hosts[0].now_ns - repaired[0].now_ns
+    assert finding.gain.run.low_ns <= real_ns <= finding.gain.run.high_ns
+    assert finding.gain.run.low_ns == pytest.approx(real_ns, rel=0.01)
+
+
+def test_gradients_that_are_exchanged_once_are_no_such_cause(tmp_path: Path) -> None:
+    found = findings(tmp_path, train_ranks((20, 20), passes=4, synchronized=1))
+    verdicts = {each.rule: each.verdict for each in found.results}
+    assert verdicts[Rule.ACCUMULATION] is Verdict.NOT_FOUND
+
+
+def test_an_exchange_after_the_backward_pass_is_bounded_by_its_time(tmp_path: Path) -> None:
+    finding = only(findings(tmp_path, train_ranks((20, 20), transfer=8, settings=large())))
+    assert (finding.rule, finding.gain.kind) == (Rule.BUCKETS, GainKind.BOUND)
+    assert finding.gain.run.low_ns == 0
+    assert finding.gain.run.high_ns == pytest.approx(STEPS * 8 * MS)
+
+
+def large() -> dict[str, object]:
+    found = settings(fused=True)
+    found["optimizers"][0]["elements"] = 5_000_000
+    return found
+
+
+def test_a_small_model_is_not_exchanged_faster_in_pieces(tmp_path: Path) -> None:
+    own = settings(fused=True)
+    own["optimizers"][0]["elements"] = 50_000
+    assert list(findings(tmp_path, train_ranks((20, 20), transfer=8, settings=own))) == []
+
+
+def test_ranks_that_were_not_recorded_are_named(tmp_path: Path) -> None:
+    found = findings(tmp_path, train_ranks((20, 45)), numbers=(0, 3))
+    assert (found.rank, found.missing_ranks) == (3, (1, 2))
+    assert plain(found)["missing_ranks"] == [1, 2]
+    assert "1, 2" in explanation(found, "r.gpuprof")
+
+
+def test_a_single_rank_of_several_does_not_know_who_is_slow(tmp_path: Path) -> None:
+    found = findings(tmp_path, train_ranks((20,)), numbers=(1,))
+    (result,) = [each for each in found.results if each.rule is Rule.SLOW_RANK]
+    assert (result.verdict, result.missing, found.missing_ranks) == (Verdict.UNKNOWN, Missing.RANKS, (0,))
+
+
+def test_ranks_with_different_operations_are_not_compared(tmp_path: Path) -> None:
+    hosts = train_ranks((20, 45))
+    hosts[0].spans = [each for each in hosts[0].spans if each["span_id"] % 5 != 4]
+    found = findings(tmp_path, hosts)
+    results = {each.rule: each for each in found.results}
+    assert results[Rule.SLOW_RANK].missing is Missing.COLLECTIVES
+
+
+def test_a_program_without_ranks_has_no_such_cause(tmp_path: Path) -> None:
+    (host,) = train_ranks((20,))
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    assert (found.rank, found.missing_ranks) == (None, ())
+    verdicts = {each.rule: each.verdict for each in found.results}
+    for rule in (Rule.SLOW_RANK, Rule.ACCUMULATION):
+        assert verdicts[rule] is Verdict.NOT_FOUND
+
+
+def test_ranks_without_operators_are_unknown(tmp_path: Path) -> None:
+    path = write_ranks(tmp_path, train_ranks((20, 45), sources=("python",)))
+    results = {each.rule: each for each in gpuprof.open(path).findings().results}
+    for rule in (Rule.SLOW_RANK, Rule.ACCUMULATION, Rule.BUCKETS):
+        assert (results[rule].verdict, results[rule].missing) == (Verdict.UNKNOWN, Missing.OPERATORS)
+
+
+@pytest.mark.parametrize(
+    "hosts", [train_ranks((20, 45)), train_ranks((20, 20), passes=4, transfer=15)], ids=["slow", "passes"]
+)
+def test_each_figure_is_what_its_query_returns(hosts: list[TrainingHost], tmp_path: Path) -> None:
+    run = gpuprof.open(write_ranks(tmp_path, hosts))
+    for finding in run.findings():
+        assert finding.evidence
+        for figure in finding.evidence:
+            assert run.sql(figure.sql).fetchall() == [(figure.value,)]
