@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.whatif.intervals import Ints
     from gpuprof.run.folder import Value
 
-_NO_GPU = (Reason.NO_DRIVER, Reason.TORCH_WITHOUT_CUDA, Reason.TORCH_NOT_IMPORTED)
+NO_GPU = (Reason.NO_DRIVER, Reason.TORCH_WITHOUT_CUDA, Reason.TORCH_NOT_IMPORTED)
 _LEAST_IDLE = 0.1  # of the time in steps
 _FEWEST_LAUNCHES = 10  # a step
 _WAITS = """
@@ -58,7 +58,7 @@ def gpu_synchronization(record: ProgramRecord) -> list[Draft] | Missing:
     if record.steps is None:
         return Missing.STEPS
     if not record.is_on("kernels"):
-        return _without_kernels(record)
+        return without_kernels(record)
     of: dict[str, Value] = {"process": record.process_id, "thread": record.main_thread}
     columns = record.fetch(_WAITS, **of)
     begin, end = columns["begin_ns"].astype(np.int64), columns["end_ns"].astype(np.int64)
@@ -86,7 +86,7 @@ def pageable_copies(record: ProgramRecord) -> list[Draft] | Missing:
     pinning takes time as well.
     """
     if not record.is_on("kernels"):
-        return _without_kernels(record)
+        return without_kernels(record)
     columns = record.fetch(_COPIES, process=record.process_id)
     begin, end = columns["begin_ns"].astype(np.int64), columns["end_ns"].astype(np.int64)
     if record.steps is not None:
@@ -110,7 +110,7 @@ def launches(record: ProgramRecord) -> list[Draft] | Missing:
     if record.steps is None:
         return Missing.STEPS
     if not record.is_on("kernels"):
-        return _without_kernels(record)
+        return without_kernels(record)
     columns = record.fetch(_ON_GPU, process=record.process_id)
     begin, end, launched = (columns[name].astype(np.int64) for name in ("begin_ns", "end_ns", "launch_ns"))
     steps = record.steps
@@ -132,9 +132,9 @@ def launches(record: ProgramRecord) -> list[Draft] | Missing:
     return [Draft(Rule.LAUNCHES, values, time, GainKind.BOUND, bound, evidence)]
 
 
-def _without_kernels(record: ProgramRecord) -> list[Draft] | Missing:
+def without_kernels(record: ProgramRecord) -> list[Draft] | Missing:
     """Return nothing where the program could not use a GPU, else what is missing."""
-    return [] if record.why_off("kernels") in _NO_GPU else Missing.KERNELS
+    return [] if record.why_off("kernels") in NO_GPU else Missing.KERNELS
 
 
 def _in_steps(steps: StepTimes, times_ns: Ints) -> npt.NDArray[np.bool_]:

@@ -29,7 +29,9 @@ from gpuprof.analyze.findings.interpreter import (
     threads,
     unused_import,
 )
+from gpuprof.analyze.findings.kernels import fp32_products, layout_copies, small_kernels, throttling
 from gpuprof.analyze.findings.loading import loader
+from gpuprof.analyze.findings.operators import slow_operators, small_batch
 from gpuprof.analyze.findings.optimizer import optimizer, zeroing
 from gpuprof.analyze.findings.ranks import accumulation, buckets, missing_ranks, slow_rank
 from gpuprof.analyze.findings.record import ProgramRecord
@@ -42,7 +44,16 @@ if TYPE_CHECKING:
 LEAST_PART = 0.01
 _SYMPTOM = 0.5  # of its time is that of the cause
 # Their time is all of the model's, or all of a function's, whatever else is in it.
-_WITHOUT_SYMPTOMS = (Rule.LAUNCHES, Rule.SLOW_RANK, Rule.THREADS, Rule.STARTUP)
+_WITHOUT_SYMPTOMS = (
+    Rule.THROTTLING,
+    Rule.LAUNCHES,
+    Rule.SLOW_RANK,
+    Rule.THREADS,
+    Rule.SMALL_BATCH,
+    Rule.STARTUP,
+)
+# Their time is that of kernels: a thread that waits at the same time is another matter.
+_ON_GPU = (Rule.LAYOUT_COPIES, Rule.FP32_PRODUCTS, Rule.SMALL_KERNELS, Rule.THROTTLING)
 _INCOMPLETE = 0.5
 _LEAST_STEADY = 0.1
 
@@ -57,10 +68,16 @@ RULES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {
     Rule.ZEROING: zeroing,
     Rule.ACCUMULATION: accumulation,
     Rule.BUCKETS: buckets,
+    Rule.SLOW_OPERATORS: slow_operators,
+    Rule.LAYOUT_COPIES: layout_copies,
+    Rule.FP32_PRODUCTS: fp32_products,
+    Rule.SMALL_KERNELS: small_kernels,
+    Rule.THROTTLING: throttling,
     Rule.WAITING: waiting,
     Rule.LAUNCHES: launches,
     Rule.SLOW_RANK: slow_rank,
     Rule.THREADS: threads,
+    Rule.SMALL_BATCH: small_batch,
     Rule.UNUSED_IMPORT: unused_import,
     Rule.STARTUP: startup,
 }
@@ -191,6 +208,8 @@ def _is_symptom(kept: list[tuple[Draft, Finding]], draft: Draft) -> bool:
     """Add a draft to the symptoms of a cause that has most of its time; return whether there is one."""
     for place, (cause, finding) in enumerate(kept):
         if cause.rule == draft.rule or cause.rule in _WITHOUT_SYMPTOMS:
+            continue
+        if (cause.rule in _ON_GPU) != (draft.rule in _ON_GPU):
             continue
         shared = int(cause.time.covered_ns(draft.time.begin_ns, draft.time.end_ns).sum())
         if shared > _SYMPTOM * draft.time.total_ns:

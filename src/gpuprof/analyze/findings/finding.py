@@ -28,10 +28,16 @@ class Rule(str, Enum):
     ZEROING = "zeroing"
     ACCUMULATION = "accumulation"
     BUCKETS = "buckets"
+    SLOW_OPERATORS = "slow_operators"
+    LAYOUT_COPIES = "layout_copies"
+    FP32_PRODUCTS = "fp32_products"
+    SMALL_KERNELS = "small_kernels"
+    THROTTLING = "throttling"
     WAITING = "waiting"
     LAUNCHES = "launches"
     SLOW_RANK = "slow_rank"
     THREADS = "threads"
+    SMALL_BATCH = "small_batch"
     UNUSED_IMPORT = "unused_import"
     STARTUP = "startup"
 
@@ -58,6 +64,9 @@ class Missing(str, Enum):
     SETTINGS = "settings"
     THREADS = "threads"
     KERNELS = "kernels"
+    SAMPLES = "samples"
+    WORK = "work"
+    CEILINGS = "ceilings"
 
 
 class GainKind(str, Enum):
@@ -116,7 +125,7 @@ class Gain:
 class EvidenceFigure:
     """A number that supports a finding, and the query of the run's tables that returns it.
 
-    `unit` is `ns`, `count` or `ratio`. `value` is None if the tables lack it.
+    `unit` is `ns`, `count`, `ratio` or `hz`. `value` is None if the tables lack it.
     """
 
     code: str

@@ -68,6 +68,20 @@ def _synchronization_title(values: Values) -> str:
     return f"The host waits for the GPU{where} ({counted(values['waits'], 'time')})"
 
 
+def _subnormals_title(values: Values) -> str:
+    factor = "much slower" if values["factor"] is None else f"{values['factor']:.1f} times slower"
+    more = "" if values["layers"] == 1 else f" and {counted(values['layers'] - 1, 'other layer')}"
+    return (
+        f"{values['operator']} is {factor} in {values['layer']}{more} than in {values['fast_layer']}, with "
+        "the same shapes: subnormal numbers?"
+    )
+
+
+def _small_batch_fix(values: Values) -> str:
+    size = values["batch_size"]
+    return f"DataLoader(..., batch_size={2 * size if size else '2 * batch_size'}), or torch.compile(model)"
+
+
 def _slow_rank_title(values: Values) -> str:
     others = "the other rank waits" if values["others"] == 1 else f"{values['others']} other ranks wait"
     return f"Rank {values['rank']} is slow: {others} for it in collective operations"
@@ -96,10 +110,22 @@ TITLES = Messages(
             "Ranks synchronize gradients after the backward pass: {collectives:.2g} operations a step are "
             "too few to overlap with it"
         ),
+        "slow_operators": _subnormals_title,
+        "layout_copies": "cuDNN copies tensors to another memory layout ({kernels:#kernel})",
+        "fp32_products": "Matrix products run in fp32 without tensor cores ({kernels:#kernel})",
+        "small_kernels": "Chains of elementwise kernels could be fused ({kernels:#kernel})",
+        "throttling": (
+            "The GPU reduces its clock to {clock:percent} because of heat or power in {share:percent} of the "
+            "readings"
+        ),
         "waiting": _waiting_title,
         "launches": "The GPU waits for launches of the host in {idle_share:percent} of the time in steps",
         "slow_rank": _slow_rank_title,
         "threads": "Operators use {threads:#thread} on {processors:#processor}",
+        "small_batch": (
+            "Operators are too small: {share:percent} of the time in the model does not depend on the batch "
+            "size"
+        ),
         "unused_import": "{package} is imported and not used afterwards",
         "startup": "{function} takes a large part of the time before the first step",
     },
@@ -136,6 +162,17 @@ FIXES = Messages(
             "with model.no_sync():  # around all but the last backward pass of a step\n    loss.backward()"
         ),
         "buckets": "DistributedDataParallel(model, bucket_cap_mb=5)",
+        "slow_operators": (
+            "torch.set_flush_denormal(True)\n"
+            "# does not help all operators: look at the values that reach the slow layer"
+        ),
+        "layout_copies": (
+            "model.to(memory_format=torch.channels_last)\ninputs.to(memory_format=torch.channels_last)"
+        ),
+        "fp32_products": 'torch.set_float32_matmul_precision("high")',
+        "small_kernels": "torch.compile(model)",
+        "throttling": "improve the cooling, or raise the power limit: nvidia-smi -q -d PERFORMANCE,POWER",
+        "small_batch": _small_batch_fix,
         "slow_rank": (
             "give each rank the same amount of work, as batches of equal length, and look at the other "
             "findings of this rank"
@@ -162,6 +199,12 @@ RULES = Messages(
         "buckets": "synchronization of gradients after the backward pass",
         "waiting": "sleeps and waits of the main thread",
         "launches": "launch-bound GPU",
+        "slow_operators": "operators that are slower in one layer",
+        "layout_copies": "copies between memory layouts",
+        "fp32_products": "products in fp32",
+        "small_kernels": "chains of small kernels",
+        "throttling": "reduced GPU clock",
+        "small_batch": "too small batch",
         "slow_rank": "slow rank",
         "threads": "more threads than processors",
         "unused_import": "unused imports",
@@ -180,6 +223,9 @@ MISSING = Messages(
         "settings": "settings of the program were not recorded",
         "threads": "times of threads were not recorded",
         "kernels": "GPU work was not recorded",
+        "samples": "readings of the GPU were not recorded",
+        "work": "work was not counted; record with --work",
+        "ceilings": "ceilings of the GPU were not measured",
     }
 )
 RERUN_PROBLEMS = Messages(
@@ -227,6 +273,11 @@ FIGURES = Messages(
         "collective_time": "time in collective operations",
         "collectives": "collective operations",
         "forward_passes": "forward passes",
+        "slow_operator": "median of the slowest one",
+        "fast_operator": "of the fastest one",
+        "small_operator_time": "self time of layers and of operators below 10 us",
+        "model_time": "time in the model",
+        "mean_clock": "mean clock",
         "queued": "threads waited for a processor",
         "ran": "threads ran",
         "wait_time": "time of the waits",
@@ -277,4 +328,6 @@ def figure_text(unit: str, value: float | None) -> str:
         return "unknown"
     if unit == "ns":
         return format_duration(value)
+    if unit == "hz":
+        return f"{format_quantity(value)}Hz"
     return format_share(value) if unit == "ratio" else f"{value:,.0f}"

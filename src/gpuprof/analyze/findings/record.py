@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -207,6 +208,17 @@ class ProgramRecord:
         known = (self.folder.meta.get("machine") or {}).get("cores") or 1
         return max(1, math.floor(known if threads is None else threads.usable_processors))
 
+    @property
+    def operator_threads(self) -> int:
+        """Threads that an operator may use; 1 if unknown."""
+        threads = None if self.settings is None else self.settings.threads
+        return 1 if threads is None else max(1, threads.intra_op)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the work of operators was counted, with the shapes of their inputs."""
+        return bool(self.folder.meta.get("work"))
+
     def is_on(self, source: str) -> bool:
         """Whether a source recorded."""
         status = statuses_of(self.folder.meta).get(source)
@@ -277,6 +289,11 @@ class ProgramRecord:
     def fetch(self, query: str, **values: Value) -> dict[str, Any]:
         """Return the columns of a query."""
         return self.folder.columns(query, **values)
+
+    @staticmethod
+    def intervals(columns: Mapping[str, Any]) -> Intervals:
+        """Return the time that rows cover from `begin_ns` to `end_ns`."""
+        return Intervals.union(_integers(columns["begin_ns"]), _integers(columns["end_ns"]))
 
     def figure(self, code: str, unit: str, query: str, **values: Value) -> EvidenceFigure:
         """Return a figure of the tables with its query."""

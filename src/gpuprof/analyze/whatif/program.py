@@ -101,7 +101,7 @@ class ReplayProgram:
         self._begin_threads(host_gap, remaining, waits)
         self._launch(is_gone, remaining, gap, waits)
         for first, last, wait in self.known_waits:
-            self._wait_for_gpu(first, last, wait, is_gone, waits, host_least)
+            self._wait_for_gpu(first, last, wait, waits, host_least)
         for wait_first, wait_last, work_first, work_last in self.handed_over:
             host_least[wait_first : wait_last + 1] = 0
             waits.add(work_first, wait_first, WaitsFor.START_AFTER_START)
@@ -184,17 +184,17 @@ class ReplayProgram:
             if not is_gone[item]:
                 waits.add(len(host) + item, len(host) + awaited, WaitsFor.START_AFTER_END)
 
-    def _wait_for_gpu(
-        self, first: int, last: int, wait: HostWait, is_gone: Any, waits: ItemWaits, least: Any
-    ) -> None:
-        """Let the segments of a wait end when its GPU work has, as long after as recorded."""
+    def _wait_for_gpu(self, first: int, last: int, wait: HostWait, waits: ItemWaits, least: Any) -> None:
+        """Let the segments of a wait end when its GPU work has, as long after as recorded.
+
+        Removed work ends with what is before it on its stream.
+        """
         if self.host.remaining[last] == 0:
             return
         least[first:last] = 0
         least[last] = min(wait.end_ns - wait.begin_ns, _LEAST_WAIT_NS)
         for item, lag_ns in wait.items:
-            if not is_gone[item]:
-                waits.add(last, len(self.host) + item, WaitsFor.END_AFTER_END, lag_ns)
+            waits.add(last, len(self.host) + item, WaitsFor.END_AFTER_END, lag_ns)
 
 
 @dataclass
