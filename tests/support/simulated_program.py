@@ -158,7 +158,7 @@ class Host:
         calls: dict[int, list[int]] = {}
         for span in self.spans:
             calls.setdefault(span["path_id"], []).append(span["duration_ns"])
-        rows = [self._node(0, None, "process", "simulated", 0, 0, None)]
+        rows = [self._node(0, None, "process", "simulated", 0, self.now_ns, None)]
         places: dict[tuple[str, ...], int] = {(): 0}
         for path in sorted(self._paths):
             number = self._paths[path]
@@ -179,6 +179,8 @@ class Host:
                 self._node(len(rows) + i, parent, "kernel", each, 1, 0, None)
                 for i, each in enumerate(sorted(launched))
             ]
+        for row in rows[1:]:
+            rows[row["parent_id"]]["own_ns"] -= row["total_ns"]
         return rows
 
     def _node(
@@ -192,7 +194,7 @@ class Host:
             "name": name,
             "calls": calls,
             "total_ns": total_ns,
-            "own_ns": 0,
+            "own_ns": total_ns,
             "threads": 1,
             "gpu_ns": 0,
             "path_id": path,

@@ -33,8 +33,6 @@ LABEL_WIDTH = 9
 
 MOST_PROCESSES = 16
 MOST_FINDINGS = 3
-# With more calls, the search takes longer than the table.
-_MOST_CALLS = 1_000_000
 
 
 def header(
@@ -78,7 +76,9 @@ def first_findings(run: Run, phases: Phases | None) -> list[str]:
     """Return sentence and gain of the largest findings of a run with steps or ranks, or how to get them."""
     if phases is None or (phases.steps is None and not phases.ranks):
         return []
-    if ((run.meta.get("totals") or {}).get("spans") or 0) > _MOST_CALLS:
+    from gpuprof.analyze.findings.engine import is_searched
+
+    if not is_searched(run.meta):
         return [f"not searched, the run is large: gpuprof explain {shlex.quote(str(run.path))}"]
     from gpuprof.analyze.findings.text import short_lines
 

@@ -26,6 +26,7 @@ from gpuprof.analyze.phases import read_phases
 from gpuprof.analyze.roofline.build import build_roofline
 from gpuprof.analyze.tree_work import bounds, layer_types
 from gpuprof.errors import RunError
+from gpuprof.render.findings import finding_cards
 from gpuprof.render.flame_views import (
     Coloring,
     View,
@@ -68,6 +69,7 @@ def run_page(
         slices=slices,
         phases=read_phases(folder),
         classes=classes_of_layers(folder.meta),
+        cards=finding_cards(folder, shown),
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from gpuprof.analyze.difference import STATES
 from gpuprof.analyze.kernel_labels import kernel_labels
 from gpuprof.analyze.layer_groups import layer_groups
+from gpuprof.render.findings import FindingCards
 from gpuprof.render.flame_views import Coloring, View, first_of
 from gpuprof.render.page import (
     amount,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.phases import Phases
 
 _STATIC_ROWS = 50
+NO_CARDS = FindingCards()
 _KERNEL, _LAYER, _WAITING = (KINDS.index(kind) for kind in ("kernel", "layer", "waiting"))
 _PATH_LIMIT = 8  # names of a path that are shown; a stack may be 20,000 deep
 
@@ -65,6 +67,7 @@ def flamegraph_page(
     slices: Slices | str | None = None,
     phases: Phases | None = None,
     classes: Mapping[str, str] | None = None,
+    cards: FindingCards = NO_CARDS,
 ) -> str:
     """Return a self-contained HTML page that shows `tree` as a flame graph and as a table.
 
@@ -74,10 +77,10 @@ def flamegraph_page(
     these are, as the heading of their sum. `calls` is the number of calls of the run, where the tree does not
     have it, `old_calls` that of the older side of a comparison. `slices` are what the timeline shows, or why
     there is none. `phases` are the wall time of the run. `classes` are those of layers by name: repeated ones
-    are one row of the table. The text is meant to be written as UTF-8.
+    are one row of the table. `cards` are the findings of the run. The text is meant to be written as UTF-8.
     """
     script = page_script("flamegraph.js")
-    style = page_style("kit/page.css", "timeline/timeline.css")
+    style = page_style("kit/page.css", "timeline/timeline.css", "findings/findings.css")
     if isinstance(tree, Shown):
         shown = tree
     else:
@@ -90,6 +93,7 @@ def flamegraph_page(
     labels = _kernel_labels(tree, slices)
     groups = _layer_groups(tree, classes or {})
     facts = {"groups": groups, "first": first, "calls": calls, "oldCalls": old_calls, "states": list(STATES)}
+    facts["findings"] = cards.targets
     data = dict(zip(("head", "columns"), _embedded(tree, views, colorings, facts, labels), strict=True))
     data |= _timeline(slices, tree, shown.total_place, labels)
     return filled(
@@ -102,6 +106,7 @@ def flamegraph_page(
             "subtitle": escaped(subtitle),
             "phases": phases_html(phases),
             "notes": notes_list(notes),
+            "findings": cards.html,
             "measure": escaped(view.facts["measure"]),
             "time": escaped(view.facts["time"]),
             "total": escaped(amount(_total_ns(tree), view.facts["unit"])),

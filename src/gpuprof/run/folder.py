@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Value = int | str | Sequence[int] | Sequence[str]
 
+# Tables that got columns within a format version. Of other tables, readers check which columns a run has.
+_GROWN = ("stacks", "kernels", "transfers", "synchronizations")
+
 
 class RunFolder:
     """The tables and meta data of one run. Opening recovers a run that was never closed.
@@ -115,7 +118,9 @@ class RunFolder:
             self._check_parts(table)
             pattern = str(self._plain.path / table / "**" / "*.parquet")
             try:
-                connection.read_parquet(pattern, hive_partitioning=True).create_view(table)
+                _with_later_columns(
+                    connection.read_parquet(pattern, hive_partitioning=True), table
+                ).create_view(table)
             except duckdb.Error as error:
                 reason = reason_of(error).removeprefix("Invalid Input Error: ")
                 raise RunError("damaged", self._damaged(table, reason)) from None
@@ -212,3 +217,11 @@ def _hint_for(error: duckdb.Error) -> str:
     # Where what is sorted on the disk has no room: of files, of memory and of transactions.
     is_full = isinstance(error, duckdb.OperationalError)
     return "make room on the disk" if is_full else "restore the run from a copy"
+
+
+def _with_later_columns(rows: duckdb.DuckDBPyRelation, table: str) -> duckdb.DuckDBPyRelation:
+    """Return rows of a table with the columns that its version lacks, as unknown."""
+    if table not in _GROWN:
+        return rows
+    later = [f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items() if name not in rows.columns]
+    return rows.project(", ".join(["*", *later])) if later else rows

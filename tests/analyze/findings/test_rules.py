@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from run_edits import forget_parts, parquet_of
 from simulated_training import ADAMW_NS, MS, Planted, TrainingHost, settings, train
 
 import gpuprof
@@ -236,6 +237,18 @@ def test_findings_are_in_order_of_the_low_end_of_their_gain(tmp_path: Path) -> N
 def test_no_gain_exceeds_its_cost(tmp_path: Path) -> None:
     for finding in findings_of(tmp_path, ALL):
         assert finding.gain.run.high_ns <= 1.05 * finding.cost_run_ns
+
+
+def test_a_run_without_times_of_samples_has_rules_without_a_result(tmp_path: Path) -> None:
+    path = train(TrainingHost(settings=settings()), Planted(sleep=9), STEPS).write(tmp_path / "r.gpuprof")
+    run = gpuprof.open(path)
+    target = parquet_of(path, "stacks")
+    run.sql("SELECT * EXCLUDE (cpu_ns, queued_ns, line) FROM stacks").write_parquet(str(target) + ".new")
+    Path(str(target) + ".new").replace(target)
+    forget_parts(path)
+    found = gpuprof.open(path).findings()
+    assert Rule.WAITING not in {each.rule for each in found}
+    assert len(found.results) == len(Rule)
 
 
 # ---- compilations, gradients ------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ rules: loader (loading), logging, waiting (between_layers), optimizer and gradie
       |  compilations, imports, start-up, threads (interpreter), ranks, operators, kernels, GPUs (device);
       |  each returns Draft (finding), or Missing
       |
-find -> Findings (engine)   significant gains in order, a cause with its symptoms
+find -> Findings (engine)   significant gains in order, a cause with its symptoms and where it is (places)
       |
 score -> Score (promises)   the gains that an old run predicted, and what a new run got
 explanation, score_text (text), with the texts of codes (messages)

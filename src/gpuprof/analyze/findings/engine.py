@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.findings.between_layers import logging, waiting
 from gpuprof.analyze.findings.candidates import CANDIDATES
@@ -33,6 +33,7 @@ from gpuprof.analyze.findings.kernels import fp32_products, layout_copies, small
 from gpuprof.analyze.findings.loading import loader
 from gpuprof.analyze.findings.operators import slow_operators, small_batch
 from gpuprof.analyze.findings.optimizer import optimizer, zeroing
+from gpuprof.analyze.findings.places import located
 from gpuprof.analyze.findings.ranks import accumulation, buckets, missing_ranks, slow_rank
 from gpuprof.analyze.findings.record import ProgramRecord
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 # A gain is significant from this part of the wall time: of a step if the cause is in steps, else of the run.
 LEAST_PART = 0.01
+MOST_CALLS = 1_000_000  # above, the search takes longer than a table or a page of the run
 _SYMPTOM = 0.5  # of its time is that of the cause
 # Their time is all of the model's, or all of a function's, whatever else is in it.
 _WITHOUT_SYMPTOMS = (
@@ -108,6 +110,11 @@ class Findings(Sequence[Finding]):
         return iter(self.found)
 
 
+def is_searched(meta: Mapping[str, Any]) -> bool:
+    """Whether a run is small enough to look for findings unasked, next to a table or a page."""
+    return ((meta.get("totals") or {}).get("spans") or 0) <= MOST_CALLS
+
+
 def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
     """Ask all rules about the main process of a run, or about the rank that the others wait for.
 
@@ -129,7 +136,8 @@ def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
     if rerun is not None:
         kept, results = _measured(record, rerun, kept, results)
     found = sorted(
-        (finding for _, finding in kept), key=lambda each: (-each.gain.run.low_ns, -each.gain.run.high_ns)
+        (replace(finding, places=located(record, draft)) for draft, finding in kept),
+        key=lambda each: (-each.gain.run.low_ns, -each.gain.run.high_ns),
     )
     step_ns = None if record.figures is None else record.figures.median_ns
     return Findings(tuple(found), tuple(results), record.wall_ns, step_ns, record.rank, missing_ranks(record))

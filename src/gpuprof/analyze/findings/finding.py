@@ -136,15 +136,18 @@ class EvidenceFigure:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a cause is: nodes of the call tree, up to three spans that are typical, a line of source.
+    """Where a cause is: up to three typical spans, up to three nodes, a line of source.
 
-    `function` is a frame as in the table `stacks`, `line` the source line in it; None if unknown.
+    `spans` are values of `span_id` in the table `spans`, `nodes` of `node_id` in `call_tree`. `function` is a
+    frame as in the table `stacks`, `line` the source line in it; None if unknown. `range_ns` is one stretch of
+    the cause's time, begin and end.
     """
 
     nodes: tuple[int, ...] = ()
     spans: tuple[int, ...] = ()
     function: str | None = None
     line: int | None = None
+    range_ns: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,8 +131,9 @@ def unused_import(record: ProgramRecord) -> list[Draft] | Missing:
             modules=modules,
         )
         gain = TimeRange(float(own_ns), float(time.total_ns))
+        places = Places(function=modules[0])
         drafts.append(
-            Draft(Rule.UNUSED_IMPORT, {"package": package}, time, GainKind.BOUND, gain, (evidence,))
+            Draft(Rule.UNUSED_IMPORT, {"package": package}, time, GainKind.BOUND, gain, (evidence,), places)
         )
     return drafts
 

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from gpuprof.analyze.findings.promises import Score
     from gpuprof.analyze.findings.step_parts import PartDifference
 
+OTHER_VERDICTS = {
+    Verdict.NOT_SIGNIFICANT: "too small",
+    Verdict.NOT_FOUND: "not found",
+    Verdict.UNKNOWN: "unknown",
+}
 _LABEL_WIDTH = 11
 _WIDTH = 100
 
@@ -46,15 +51,23 @@ def repair(finding: Finding) -> str:
     return FIXES.text(finding.rule.value, finding.values)
 
 
-def gain_text(finding: Finding, step_ns: float | None) -> str:
-    """Return the gain of a step, or of the run for a cause outside the steps, with its kind."""
+def gain_amount(finding: Finding, step_ns: float | None) -> str:
+    """Return the gain of a step, or of the run for a cause outside the steps."""
     gain = finding.gain
     if gain.step is not None and step_ns:
-        amount = f"{_range(gain.step, gain.kind)} a step ({_share(gain.step, step_ns)})"
-    else:
-        amount = f"{_range(gain.run, gain.kind)} of the run"
-    kind = "" if gain.kind is GainKind.BOUND else f", {KINDS.text(gain.kind.value, {})}"
-    return f"gain {amount}{kind}, confidence {finding.confidence:.2f}"
+        return f"{_range(gain.step, gain.kind)} a step ({_share(gain.step, step_ns)})"
+    return f"{_range(gain.run, gain.kind)} of the run"
+
+
+def gain_basis(finding: Finding) -> str:
+    """Return how the gain was found, and the confidence in it."""
+    return f"{KINDS.text(finding.gain.kind.value, {})}, confidence {finding.confidence:.2f}"
+
+
+def gain_text(finding: Finding, step_ns: float | None) -> str:
+    """Return the gain with its kind and the confidence."""
+    kind = "" if finding.gain.kind is GainKind.BOUND else f", {KINDS.text(finding.gain.kind.value, {})}"
+    return f"gain {gain_amount(finding, step_ns)}{kind}, confidence {finding.confidence:.2f}"
 
 
 def short_lines(findings: Findings, most: int) -> list[str]:
@@ -76,7 +89,10 @@ def explanation(findings: Findings, run: str) -> str:
         ]
     if not findings:
         lines += ["no cause of lost time was found", ""]
-    lines += [wrapped(line, _WIDTH, " " * _LABEL_WIDTH) for line in _others(findings)]
+    lines += [
+        wrapped(f"{OTHER_VERDICTS[verdict]:<{_LABEL_WIDTH}}{text}", _WIDTH, " " * _LABEL_WIDTH)
+        for verdict, text in other_results(findings)
+    ]
     return "\n".join(lines).rstrip()
 
 
@@ -182,14 +198,16 @@ def _details(finding: Finding, findings: Findings, run: str) -> Iterator[str]:
         yield _line("re-run", _rerun_text(finding.rerun))
     factors = [f"{FACTORS.text(name, {})} {value:.2f}" for name, value in finding.factors.items()]
     yield _line("confidence", " x ".join(factors))
-    if where := _where(finding):
-        yield _line("where", where)
+    where = [place_text(finding)] if finding.places.function is not None else []
+    where += [f"spans {', '.join(map(str, finding.places.spans))}"] if finding.places.spans else []
+    if where:
+        yield _line("where", ", ".join(where))
     if finding.symptoms:
         yield _line("explains", ", ".join(RULES.text(each.value, {}) for each in finding.symptoms))
     first, *more = repair(finding).split("\n")
     yield _line("fix", first)
     yield from (_line("", line) for line in more)
-    yield _line("check", f"gpuprof explain NEW --against {run}")
+    yield _line("check", check_command(run))
 
 
 def _rerun_text(rerun: Rerun) -> str:
@@ -202,29 +220,33 @@ def _rerun_text(rerun: Rerun) -> str:
     return f"{problem and problem + '; '}{before} without the fix, {after} with it ({pairs})"
 
 
-def _where(finding: Finding) -> str:
+def check_command(run: str) -> str:
+    """Return the command that compares a new run with the findings of a run."""
+    return f"gpuprof explain NEW --against {run}"
+
+
+def place_text(finding: Finding) -> str:
+    """Return the function and the source line, as far as they are known."""
     places = finding.places
     words = [] if places.function is None else [places.function]
     words += [] if places.line is None else [f"line {places.line}"]
-    words += [f"spans {', '.join(map(str, places.spans))}"] if places.spans else []
     return ", ".join(words)
 
 
-def _others(findings: Findings) -> Iterator[str]:
-    """Yield what is not significant, not found and unknown, a line each."""
-    small = [each for each in findings.results if each.verdict is Verdict.NOT_SIGNIFICANT]
-    for each in small:
-        yield f"{'too small':<{_LABEL_WIDTH}}{_small(each)}"
+def other_results(findings: Findings) -> Iterator[tuple[Verdict, str]]:
+    """Yield what is not significant, not found and unknown, and why."""
+    for each in findings.results:
+        if each.verdict is Verdict.NOT_SIGNIFICANT:
+            yield each.verdict, _small(each)
     absent = [each for each in findings.results if each.verdict is Verdict.NOT_FOUND]
     if absent:
-        names = ", ".join(RULES.text(each.rule.value, {}) for each in absent)
-        yield f"{'not found':<{_LABEL_WIDTH}}{names}"
+        yield Verdict.NOT_FOUND, ", ".join(RULES.text(each.rule.value, {}) for each in absent)
     for missing in dict.fromkeys(each.missing for each in findings.results if each.missing is not None):
         rules = [RULES.text(each.rule.value, {}) for each in findings.results if each.missing is missing]
-        yield f"{'unknown':<{_LABEL_WIDTH}}{', '.join(rules)}: {MISSING.text(missing.value, {})}"
+        yield Verdict.UNKNOWN, f"{', '.join(rules)}: {MISSING.text(missing.value, {})}"
     for problem in dict.fromkeys(each.problem for each in findings.results if each.problem is not None):
         rules = [RULES.text(each.rule.value, {}) for each in findings.results if each.problem is problem]
-        yield f"{'unknown':<{_LABEL_WIDTH}}{', '.join(rules)}: {RERUN_PROBLEMS.text(problem.value, {})}"
+        yield Verdict.UNKNOWN, f"{', '.join(rules)}: {RERUN_PROBLEMS.text(problem.value, {})}"
 
 
 def _small(result: RuleResult) -> str:

@@ -11,6 +11,7 @@ import { cellLabel, drawnText } from "./flame/paint.js";
 import { createApp, repaint, screenSurface, sizeStage } from "./flame/state.js";
 import { buildTable, showRows } from "./flame/table.js";
 import { applyView, loadTree } from "./flame/tree.js";
+import { bindFindings } from "./findings/cards.js";
 import { byId, exposed, showSentence, startPage } from "./kit/page.js";
 import { newAddress } from "./kit/state.js";
 import { bindPrint, bindTheme } from "./kit/theme.js";
@@ -56,6 +57,7 @@ function show(app, timeline) {
   bindTheme(() => repaint(app));
   bindPrint(() => repaint(app, true));
   addTimeline(app, timeline);
+  bindFindings(app);
   app.address.restore();
   app.drawNow();
   return exposeFlame(app);

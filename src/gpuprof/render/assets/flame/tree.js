@@ -57,7 +57,8 @@ export function restoreTotal(own, inside) {
 export async function loadTree() {
   const head = readJson("head");
   const columns = splitColumns(await takeColumns("columns", head.gzip), head.count, head.columns);
-  const { count, kinds, names, views, first, colorings, states, calls: recorded, oldCalls: recordedOld } = head;
+  const { count, kinds, names, views, first, colorings, states, findings } = head;
+  const { calls: recorded, oldCalls: recordedOld } = head;
   const { kind, name, calls, threads } = columns;
   const parent = restoreParent(columns.up);
   // `views` are ways to weigh the cells, see applyView; `states` name the verdicts of a difference. `recorded` are
@@ -65,7 +66,7 @@ export async function loadTree() {
   const labels = new Map(head.labels); // of kernels' names, by their place in `names`
   const groups = new Map(head.groups); // of repeated layers, by the place of their names
   const facts = { count, kinds, names, labels, groups, views, first, colorings, states, recorded, recordedOld };
-  return { ...facts, columns, kind, name, calls, threads, parent };
+  return { ...facts, findings, columns, kind, name, calls, threads, parent };
 }
 
 // ---- weights ----

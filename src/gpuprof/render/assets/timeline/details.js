@@ -127,8 +127,8 @@ function marksText({ count, text, isShared }) {
 
 export function showRange(app) {
   const box = byId("range");
-  box.hidden = !app.range;
-  if (!app.range) return;
+  box.hidden = !app.range || app.shown === "flame";
+  if (box.hidden) return;
   const totals = rangeTotals(app, app.range);
   const slices = totals.reduce((sum, { calls }) => sum + calls, 0);
   const { low, high } = app.range;

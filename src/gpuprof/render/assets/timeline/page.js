@@ -17,7 +17,7 @@ import { saveTrace } from "./trace.js";
 const VIEWS = ["flame", "timeline", "both"];
 const LANES_LIMIT = 0.62; // of the window's height
 
-function showView(app, shown) {
+export function showView(app, shown) {
   const flame = shown !== "timeline";
   app.shown = shown;
   for (const element of document.querySelectorAll("[data-view]")) {
