@@ -164,11 +164,12 @@ class Run:
     ) -> Path:
         """Write the flame graph and the timeline as one offline HTML page; returns its path.
 
-        `weight` is the weight that is shown first: "cpu" (time of the program's threads), "gpu" (time of the
-        kernels and transfers that they launched; the default for a run with GPU work), "wall", "bytes",
-        "flops" or "launches" (docs/commands/flamegraph.md). The page can switch between all of them.
-        With `against`, one older run or a list, the page shows the difference (docs/difference.md), without a
-        timeline. Warns if the page of a run has no timeline. Raises RunError for a weight that the run lacks.
+        `weight` is the weight that is shown first: "main" (wall time of the main process, the default), "cpu"
+        (time of all threads), "gpu" (time of the kernels and transfers that they launched; the default for a
+        run with GPU work), "wall", "bytes", "flops" or "launches" (docs/commands/flamegraph.md).
+        The page can switch between all of them. With `against`, one older run or a list, the page shows the
+        difference (docs/difference.md), without a timeline. Warns if the page of a run has no timeline.
+        Raises RunError for a weight that the run lacks.
         """
         old = [against] if isinstance(against, Run) else list(against)
         if old:

@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cpu_work import busy
 from roofline_rows import know_ceilings
 from run_edits import forget_parts, parquet_of
+from simulated_training import MAIN, Planted, TrainingHost, train
 
 import gpuprof
+from gpuprof.analyze import metrics
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.calls import Calls, load_calls
-from gpuprof.analyze.metrics import by_launches, on_wall, weights_of
+from gpuprof.analyze.metrics import by_launches, on_main_threads, on_wall, weights_of
 from gpuprof.analyze.tree_work import NOT_CLASSIFIED, bounds, layer_types
 from gpuprof.cli.main import execute
 from gpuprof.run.format import KINDS
@@ -73,6 +76,51 @@ def test_a_group_without_calls_is_open_while_its_children_are() -> None:
     wall = on_wall(make_tree(rows), calls_of((3, 10, 20), (3, 50, 60)), META)
     assert wall.total_ns.tolist() == [100, 20, 20, 20]
     assert wall.own_ns.tolist() == [80, 0, 0, 20]
+
+
+def test_the_main_process_has_the_time_of_its_main_thread(record: Any) -> None:
+    def body() -> None:
+        def work(name: str) -> None:
+            with gpuprof.span("shared"), gpuprof.span(name):
+                busy(0.02)
+
+        thread = threading.Thread(target=work, args=("in thread",))
+        thread.start()
+        thread.join()
+        work("in main")
+
+    run = record(body).run
+    tree = run.call_tree
+    main = on_main_threads(run._folder, tree)
+    assert main is not None
+    times = dict(zip((tree.names[name] for name in tree.name.tolist()), main.total_ns.tolist(), strict=True))
+    (process,) = run.meta["processes"]
+    assert main.own_ns.sum() == pytest.approx(process["end_ns"] - process["start_ns"], abs=100)
+    assert times["in thread"] == 0
+    assert times["in main"] == tree.total_ns[tree.name == tree.names.index("in main")].sum()
+    assert times["shared"] < tree.total_ns[tree.name == tree.names.index("shared")].sum()
+
+
+def test_functions_of_other_threads_have_no_wall_time_of_the_main_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = gpuprof.open(train(TrainingHost(), Planted(sleep=9)).write(tmp_path / "r.gpuprof"))
+    rows = [
+        (-1, "process", "p", 0),
+        (0, "python", MAIN[0], -1),
+        (1, "waiting", "time.sleep (built-in)", -1),
+        (0, "python", "Thread._bootstrap (threading.py:1)", -1),
+        (3, "waiting", "lock.acquire (built-in)", -1),
+        (0, "waiting", "idle threads", -1),
+    ]
+    times = np.array([1, 2, 4, 8, 16, 32])
+    tree = dataclasses.replace(make_tree(rows), own_ns=times, process_id=np.full(6, run.meta["process_id"]))
+    none = np.zeros(0, dtype=np.int64)
+    monkeypatch.setattr(metrics, "load_calls", lambda *_, **__: Calls(none, none, none, none.astype(float)))
+    main = on_main_threads(run._folder, tree)
+    assert main is not None
+    assert main.own_ns.tolist() == [1, 2, 4, 0, 0, 0]
+    assert main.total_ns.tolist() == [7, 6, 4, 0, 0, 0]
 
 
 def test_launches_are_kernels_and_not_copies() -> None:
@@ -195,7 +243,7 @@ def test_the_page_has_all_weights_and_colors_of_the_run(counted: gpuprof.Run, tm
     page = counted.flamegraph(tmp_path / "a.html", weight="wall").read_text(encoding="utf-8")
     head = page_head(page)
     keys = [view["key"] for view in head["views"]]
-    assert keys[:2] == ["cpu", "wall"]
+    assert keys[:3] == ["main", "cpu", "wall"]
     assert keys[head["first"]] == "wall"
     assert '<dt id="measure">Wall-clock time</dt>' in page
     assert [each["key"] for each in head["colorings"]][:1] == ["type"]

@@ -81,3 +81,15 @@ def test_cards_fit_the_window(open_page: Any, html: str, width: int) -> None:
         box = each.bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
+
+
+def test_a_collection_is_called_what_it_is(open_page: Any, html: str) -> None:
+    page = open_page(html)
+    card(page, "gc.collect").locator("h3 button").click()
+    label = "garbage collection, generation 2"
+    assert selected_name(page) == label
+    assert label in page.locator("#rows tr th span").all_inner_texts()
+    assert page.evaluate("window.__gpuprof.search('garbage').calls") == 12
+    page.evaluate("window.__gpuprof.timeline.show('timeline')")
+    texts = {block["text"] for block in page.evaluate("window.__gpuprof.timeline.blocks")}
+    assert label in texts

@@ -57,8 +57,11 @@ class Calls:
     own_ns: npt.NDArray[np.float64]
 
 
-def load_calls(folder: RunFolder, tree: CallTree) -> Calls | None:
-    """Return the calls of the program's threads; None where the run does not record their paths."""
+def load_calls(folder: RunFolder, tree: CallTree, *, main_threads: bool = False) -> Calls | None:
+    """Return the calls of the program's threads; None where the run does not record their paths.
+
+    With `main_threads`, those of the main threads of processes only.
+    """
     place = _places(folder)
     if place is None:
         return None
@@ -70,7 +73,11 @@ def load_calls(folder: RunFolder, tree: CallTree) -> Calls | None:
     columns = {name: column[node >= 0] for name, column in columns.items()}
     node = node[node >= 0]
     own = _self_times(tree, node, columns)
-    return Calls(node, columns["start_ns"], columns["duration_ns"], own)
+    start, duration = columns["start_ns"], columns["duration_ns"]
+    if main_threads:
+        is_main = columns["thread_id"] == tree.process_id[node]
+        return Calls(node[is_main], start[is_main], duration[is_main], own[is_main])
+    return Calls(node, start, duration, own)
 
 
 def load_gpu_calls(folder: RunFolder) -> Calls | None:

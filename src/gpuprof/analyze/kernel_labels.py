@@ -70,6 +70,11 @@ def kernel_label(name: str) -> str:
     return _cut(_with_functor(name))
 
 
+def collection_label(name: str) -> str:
+    """Return what a view shows of a collection of Python's garbage collector, named `generation 2`."""
+    return f"garbage collection, {name}"
+
+
 def kernel_labels(names: Iterable[str]) -> dict[str, str]:
     """Return a label for each of the full names of a listing; no two of them have the same."""
     distinct = dict.fromkeys(names)

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics that the widths of a flame graph can show: time by device, bytes, FLOPs, launches."""
+"""What the widths of a flame graph can show: wall time, time by device, bytes, FLOPs, launches."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from gpuprof.analyze.call_tree import CallTree, has_gpu_time, on_gpu, subtree_sums
 from gpuprof.analyze.calls import Calls, load_calls
+from gpuprof.analyze.phases import ranks_of
 from gpuprof.analyze.tree_work import with_counted
 from gpuprof.errors import RunError
 from gpuprof.run.facts import work_status
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
 
-WeightName = Literal["cpu", "gpu", "wall", "bytes", "flops", "launches"]
-WEIGHTS: tuple[WeightName, ...] = ("cpu", "gpu", "wall", "bytes", "flops", "launches")
+WeightName = Literal["main", "cpu", "gpu", "wall", "bytes", "flops", "launches"]
+WEIGHTS: tuple[WeightName, ...] = ("main", "cpu", "gpu", "wall", "bytes", "flops", "launches")
 _KERNEL = KINDS.index("kernel")
+_SAMPLED = (KINDS.index("python"), KINDS.index("waiting"))
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,9 @@ class Weight:
 
 def weights_of(folder: RunFolder, tree: CallTree) -> list[Weight]:
     """Return all weights that a run has, in the order of WEIGHTS."""
-    found = [Weight("cpu", tree)]
+    main = on_main_threads(folder, tree)
+    found = [] if main is None else [Weight("main", main)]
+    found.append(Weight("cpu", tree))
     if has_gpu_time(tree):
         found.append(Weight("gpu", on_gpu(tree)))
     calls = _calls_of(folder, tree)
@@ -59,12 +64,17 @@ def weights_of(folder: RunFolder, tree: CallTree) -> list[Weight]:
 
 
 def _calls_of(folder: RunFolder, tree: CallTree) -> Calls | None:
+    return _unless_damaged(lambda: load_calls(folder, tree))
+
+
+def _unless_damaged(read: Callable[[], T]) -> T | None:
+    """Return what is read; None of a damaged table: the tree is complete without it."""
     import duckdb
 
     try:
-        return load_calls(folder, tree)
+        return read()
     except (duckdb.Error, RunError):
-        return None  # a damaged table of calls: the tree is complete, and the page shows what is missing
+        return None
 
 
 def by_launches(tree: CallTree) -> CallTree:
@@ -77,7 +87,7 @@ def chosen_weight(found: list[Weight], asked: str | None, folder: RunFolder) -> 
     """Return which weight to show first. Raises RunError where the run lacks the one that is asked."""
     names = [weight.name for weight in found]
     if asked is None:
-        return names.index("gpu") if "gpu" in names else 0
+        return names.index("gpu") if "gpu" in names else 0  # without it the main process, or all threads
     if asked not in WEIGHTS:
         raise RunError(
             "unknown_weight", f"cannot weigh by {asked!r}; hint: choose one of {', '.join(WEIGHTS)}"
@@ -91,6 +101,8 @@ def _why_missing(asked: str, folder: RunFolder) -> str:
     if asked in ("gpu", "launches"):
         what = "GPU work" if asked == "gpu" else "kernels"
         return f"holds no {what}; hint: omit the weight, or use cpu"
+    if asked == "main":
+        return "has no times of the main thread of its program; hint: use cpu"
     if asked == "wall":
         return "has no times of single calls by path; hint: record it again, or use cpu"
     if not folder.meta.get("work"):
@@ -100,7 +112,48 @@ def _why_missing(asked: str, folder: RunFolder) -> str:
     return f"holds no {asked} that are known for its calls: see gpuprof roofline, or take cpu"
 
 
-# ---- wall time: it counts once, however many threads it passes for --------------------------
+# ---- wall time of the main process: what its main thread did -------------------------------------
+
+
+def on_main_threads(folder: RunFolder, tree: CallTree) -> CallTree | None:
+    """Return the tree with the time of the main thread of the process that was started.
+
+    It adds up to the wall time of the process. Of processes that a launcher has numbered (ranks) each has its
+    own. None where the run does not have the thread of each call, or nothing of a main thread.
+    """
+    ranks = [process_id for _, process_id in ranks_of(folder.meta)]
+    chosen = np.isin(tree.process_id, ranks or [folder.meta.get("process_id") or 0])
+    found = _unless_damaged(lambda: (load_calls(folder, tree, main_threads=True), _main_frames(folder)))
+    if found is None or found[0] is None or not chosen.any():
+        return None
+    calls, frames = found
+    own = np.bincount(calls.node, calls.own_ns, minlength=len(tree)).round().astype(np.int64)
+    called = np.bincount(calls.node, minlength=len(tree)) > 0
+    sampled = _of_main_thread(tree, called, frames)
+    if not (chosen & (called | sampled)).any():
+        return None
+    own = np.where(chosen & (sampled | (tree.parent < 0)), tree.own_ns, np.where(chosen, own, 0))
+    return dataclasses.replace(tree, own_ns=own, total_ns=subtree_sums(tree.parent, own))
+
+
+def _main_frames(folder: RunFolder) -> set[str]:
+    """Return the outermost functions of main threads: threads begin in others."""
+    query = "SELECT DISTINCT frames[1] FROM stacks WHERE thread_id = process_id"
+    return {name for (name,) in folder.sql(query).fetchall()}
+
+
+def _of_main_thread(tree: CallTree, called: npt.NDArray[np.bool_], frames: set[str]) -> npt.NDArray[np.bool_]:
+    """Mark sampled functions and waits of main threads: below such a call, or below an outermost function."""
+    is_main = called.tolist()
+    columns = (tree.parent.tolist(), tree.kind.tolist(), tree.name.tolist())
+    sampled = np.isin(tree.kind, _SAMPLED)
+    for node, (up, kind, name) in enumerate(zip(*columns, strict=True)):
+        if kind in _SAMPLED and up >= 0:
+            is_main[node] = tree.names[name] in frames if columns[0][up] < 0 else is_main[up]
+    return sampled & np.array(is_main, dtype=np.bool_)
+
+
+# ---- wall time of a path: it counts once, however many threads it passes for --------------------------
 
 _LARGEST = 1 << 62
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuprof.analyze.aggregate import WAITING, Folded, fold, part_of, rest_of
 from gpuprof.analyze.call_tree import CallTree, on_gpu
-from gpuprof.analyze.kernel_labels import kernel_labels
+from gpuprof.analyze.kernel_labels import collection_label, kernel_labels
 from gpuprof.analyze.layer_groups import layer_groups
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
@@ -94,7 +94,7 @@ class SummaryRow:
     number of rows in a row of a group, see `folded`.
 
     `name` is the full one. Of a kernel, `label` is the function and what distinguishes it from the others of
-    the table (`gpuprof.analyze.kernel_labels`); it is None for everything else.
+    the table (`gpuprof.analyze.kernel_labels`), of a collection what it is; it is None for everything else.
     """
 
     name: str
@@ -464,7 +464,7 @@ def _rows(folded: Folded, gpu_total_ns: int | None) -> tuple[SummaryRow, ...]:
         SummaryRow(
             name=name,
             kind=kinds[index],
-            label=labels.get(name) if kinds[index] == _LABELLED else None,
+            label=_label(name, kinds[index], labels),
             calls=columns["calls"][index],
             total_ns=columns["total_ns"][index],
             own_ns=columns["own_ns"][index],
@@ -481,6 +481,12 @@ def _rows(folded: Folded, gpu_total_ns: int | None) -> tuple[SummaryRow, ...]:
         for index, name in enumerate(folded.names)
     ]
     return _sorted(rows)
+
+
+def _label(name: str, kind: str, labels: Mapping[str, str]) -> str | None:
+    if kind == "gc":
+        return collection_label(name)
+    return labels.get(name) if kind == _LABELLED else None
 
 
 def _sorted(rows: Iterable[SummaryRow]) -> tuple[SummaryRow, ...]:

@@ -42,8 +42,9 @@ _LONGEST_NAME = 255  # bytes, on all usual file systems
 )
 @click.option(
     "--weight",
-    type=click.Choice(["cpu", "gpu", "wall", "bytes", "flops", "launches"]),
-    help="Show this weight first. Default: gpu for a run with GPU work, otherwise cpu.",
+    type=click.Choice(["main", "cpu", "gpu", "wall", "bytes", "flops", "launches"]),
+    help="Show this weight first. Default: gpu for a run with GPU work, otherwise main."
+    " cpu is the time of all threads.",
 )
 def flamegraph(
     runs: tuple[str, ...], output: str | None, against: tuple[str, ...], weight: WeightName | None

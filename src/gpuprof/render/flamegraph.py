@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpuprof.analyze.difference import STATES
-from gpuprof.analyze.kernel_labels import kernel_labels
+from gpuprof.analyze.kernel_labels import collection_label, kernel_labels
 from gpuprof.analyze.layer_groups import layer_groups
 from gpuprof.render.findings import FindingCards
 from gpuprof.render.flame_views import Coloring, View, first_of
@@ -32,7 +32,7 @@ from gpuprof.render.page import (
     readable,
     safe_json,
 )
-from gpuprof.render.phases import phases_html
+from gpuprof.render.phases import phases_html, step_html
 from gpuprof.render.shown_tree import BACKWARD_PREFIX, Shown, placed_tree
 from gpuprof.render.timeline import Slices, embedded_timeline
 from gpuprof.run.format import KINDS
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _STATIC_ROWS = 50
 NO_CARDS = FindingCards()
-_KERNEL, _LAYER, _WAITING = (KINDS.index(kind) for kind in ("kernel", "layer", "waiting"))
+_KERNEL, _LAYER, _WAITING, _COLLECTION = (KINDS.index(kind) for kind in ("kernel", "layer", "waiting", "gc"))
 _PATH_LIMIT = 8  # names of a path that are shown; a stack may be 20,000 deep
 
 
@@ -90,7 +90,7 @@ def flamegraph_page(
     calls = calls or 0
     view = views[first]
     tree = first_of(shown, view)
-    labels = _kernel_labels(tree, slices)
+    labels = _labels(tree, slices)
     groups = _layer_groups(tree, classes or {})
     facts = {"groups": groups, "first": first, "calls": calls, "oldCalls": old_calls, "states": list(STATES)}
     facts["findings"] = cards.targets
@@ -105,6 +105,7 @@ def flamegraph_page(
             "title": escaped(title),
             "subtitle": escaped(subtitle),
             "phases": phases_html(phases),
+            "step": step_html(phases),
             "notes": notes_list(notes),
             "findings": cards.html,
             "measure": escaped(view.facts["measure"]),
@@ -197,14 +198,19 @@ def _layer_groups(tree: CallTree, classes: Mapping[str, str]) -> list[tuple[int,
     return [(place, readable(groups[name])) for place, name in names if name in groups]
 
 
-def _kernel_labels(tree: CallTree, slices: Slices | str | None) -> dict[str, str]:
-    """Return the label of each name of a kernel that the page shows."""
-    used = np.unique(tree.name[tree.kind == _KERNEL])
-    names = [tree.names[number] for number in used.tolist()]
+def _labels(tree: CallTree, slices: Slices | str | None) -> dict[str, str]:
+    """Return the label of each name of a kernel or collection that the page shows."""
+    collections = {name: collection_label(name) for name in _names_of(_COLLECTION, tree, slices)}
+    return collections | kernel_labels(_names_of(_KERNEL, tree, slices))
+
+
+def _names_of(kind: int, tree: CallTree, slices: Slices | str | None) -> list[str]:
+    """Return the names of all calls of a kind in both pictures."""
+    names = [tree.names[number] for number in np.unique(tree.name[tree.kind == kind]).tolist()]
     if isinstance(slices, Slices):
-        used = np.unique(slices.columns["name"][slices.columns["kind"] == _KERNEL])
+        used = np.unique(slices.columns["name"][slices.columns["kind"] == kind])
         names += [slices.names[number] for number in used.tolist()]
-    return kernel_labels(names)
+    return names
 
 
 # ---- the parts that need no script -----------------------------------------------------------
@@ -228,7 +234,7 @@ def _static_table(tree: CallTree, calls: int, unit: str, labels: Mapping[str, st
     largest = [each for each in _largest(tree) if tree.kind[each.node] != _WAITING]
     for node, name, own, calls in largest[:_STATIC_ROWS]:
         title, shown = "", name
-        if tree.kind[node] == _KERNEL:
+        if tree.kind[node] in (_KERNEL, _COLLECTION):
             shown = quoted_if_blank(readable(labels[tree.names[int(tree.name[node])]]))
             title = f' title="{html.escape(name)}"'
         cells = (

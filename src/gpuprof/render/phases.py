@@ -34,6 +34,14 @@ def phases_html(phases: Phases | None) -> str:
     return "".join(f'<p class="phases"><b>{label}</b> {escaped(text)}</p>' for label, text in lines)
 
 
+def step_html(phases: Phases | None) -> str:
+    """Return the median step of the main process as a figure next to the title; empty without steps."""
+    if phases is None or phases.steps is None:
+        return ""
+    figure = format_duration(phases.steps.median_ns)
+    return f'<div title="Median, main process"><dt>A step</dt><dd>{figure}</dd></div>'
+
+
 def phase_lines(phases: Phases) -> list[tuple[str, str]]:
     """Return label and text of each line."""
     lines = [("wall time", f"{format_duration(phases.wall_ns)}{_by_phase(phases)}")]

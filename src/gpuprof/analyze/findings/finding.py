@@ -139,8 +139,8 @@ class Places:
     """Where a cause is: up to three typical spans, up to three nodes, a line of source.
 
     `spans` are values of `span_id` in the table `spans`, `nodes` of `node_id` in `call_tree`. `function` is a
-    frame as in the table `stacks`, `line` the source line in it; None if unknown. `range_ns` is one stretch of
-    the cause's time, begin and end.
+    frame as in the table `stacks`, `line` the source line in it; None if unknown. `range_ns` is one
+    stretch of the cause's time, begin and end.
     """
 
     nodes: tuple[int, ...] = ()

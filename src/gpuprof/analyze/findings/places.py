@@ -16,7 +16,7 @@ _MOST_NODES = 3
 # Those of the node with the most time first.
 _SPANS = """
     SELECT node_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
-    JOIN call_tree USING (path_id) WHERE span_id IN (SELECT unnest({spans}::BIGINT[]))
+    JOIN call_tree USING (process_id, path_id) WHERE span_id IN (SELECT unnest({spans}::BIGINT[]))
     ORDER BY total_ns DESC, node_id, span_id
 """
 _FUNCTION = """

@@ -42,7 +42,7 @@ function overlaps(tree, node) {
 function nodeContent(app, node) {
   const { tree } = app;
   return [
-    newElement("b", quotedIfBlank(fullName(tree, node))),
+    newElement("b", kindName(tree, node) === "gc" ? shownName(tree, node) : quotedIfBlank(fullName(tree, node))),
     newElement("p", whereabouts(tree, node)),
     factList(nodeFacts(app, node)),
   ];

@@ -17,6 +17,7 @@ export function quotedIfBlank(name) {
 // The ways to write a name, from the whole to the shortest that still identifies it. A kernel is written as its label:
 // its full name, a page of template arguments, is in tooltips and details.
 export function nameForms(name, kind, label = name) {
+  if (kind === "gc") return label === name ? [name] : [label, name];
   if (kind === "kernel") return labelForms(label);
   if (kind === "layer") return pathForms(name);
   if (kind === "python") return functionForms(name);

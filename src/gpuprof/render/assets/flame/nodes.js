@@ -22,7 +22,7 @@ export function shortName(tree, node) {
 }
 
 export function shownName(tree, node) {
-  return quotedIfBlank(shortName(tree, node));
+  return quotedIfBlank((kindName(tree, node) === "gc" && labelOf(tree, node)) || shortName(tree, node));
 }
 
 // The ancestors of a node, outermost first, at most `limit` of the nearest.
@@ -44,9 +44,13 @@ export function rowKey({ kinds }, name, kind) {
   return name * kinds.length + kind;
 }
 
-// The label of a kernel, made of its name by `kernel_labels` in kernel_labels.py; undefined where it is the name.
+// The label of a kernel or collection, see `_labels` in flamegraph.py; undefined where it is the name.
 export function labelOf(tree, node) {
-  return kindName(tree, node) === "kernel" ? tree.labels.get(tree.name[node]) : undefined;
+  return isLabeled(kindName(tree, node)) ? tree.labels.get(tree.name[node]) : undefined;
+}
+
+export function isLabeled(kind) {
+  return kind === "kernel" || kind === "gc";
 }
 
 // What a list shows of a node: of kernels the label, of other calls the whole name.

@@ -18,8 +18,11 @@ export function sliceKind(app, slice) {
 }
 
 function shortSliceName(app, slice) {
-  const name = quotedIfBlank(sliceName(app.timeline, slice));
-  return sliceKind(app, slice) === "backward" ? withoutPrefix(name) : name;
+  const { timeline } = app;
+  const kind = sliceKind(app, slice);
+  const label = kind === "gc" ? timeline.labels.get(timeline.classes.name[timeline.classOf[slice]]) : undefined;
+  const name = quotedIfBlank(label ?? sliceName(timeline, slice));
+  return kind === "backward" ? withoutPrefix(name) : name;
 }
 
 // Pairs of a term and its value, in the order they are shown.
@@ -103,7 +106,8 @@ function blockContent(app, block) {
     ];
   }
   const { first } = block;
-  const name = newElement("b", quotedIfBlank(sliceName(timeline, first)));
+  const isCollection = sliceKind(app, first) === "gc";
+  const name = newElement("b", isCollection ? shortSliceName(app, first) : quotedIfBlank(sliceName(timeline, first)));
   return [name, newElement("p", sliceKind(app, first)), factList(sliceFacts(app, first))];
 }
 

@@ -1,7 +1,7 @@
 // The totals of a range of time by name.
 
 import { quotedIfBlank, withoutPrefix } from "../flame/names.js";
-import { rowKey } from "../flame/nodes.js";
+import { isLabeled, rowKey } from "../flame/nodes.js";
 import { firstEndingAfter } from "./rows.js";
 
 // Nanoseconds within the range and slices, for each class.
@@ -90,6 +90,6 @@ export function rangeTotals(app, { low, high }) {
 function classTexts(app, number, kind) {
   const { names, labels, classes } = app.timeline;
   const full = names[classes.name[number]];
-  const label = kind === "kernel" ? labels.get(classes.name[number]) : undefined;
+  const label = isLabeled(kind) ? labels.get(classes.name[number]) : undefined;
   return { name: full, text: label ?? quotedIfBlank(kind === "backward" ? withoutPrefix(full) : full) };
 }
