@@ -124,9 +124,9 @@ def on_main_threads(folder: RunFolder, tree: CallTree) -> CallTree | None:
     ranks = [process_id for _, process_id in ranks_of(folder.meta)]
     chosen = np.isin(tree.process_id, ranks or [folder.meta.get("process_id") or 0])
     found = _unless_damaged(lambda: (load_calls(folder, tree, main_threads=True), _main_frames(folder)))
-    if found is None or found[0] is None or not chosen.any():
+    calls, frames = found or (None, set())
+    if calls is None or not chosen.any():
         return None
-    calls, frames = found
     own = np.bincount(calls.node, calls.own_ns, minlength=len(tree)).round().astype(np.int64)
     called = np.bincount(calls.node, minlength=len(tree)) > 0
     sampled = _of_main_thread(tree, called, frames)
