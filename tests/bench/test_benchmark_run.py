@@ -20,7 +20,7 @@ def test_a_search_measures_as_it_was_asked_to(monkeypatch: pytest.MonkeyPatch) -
 
     def refuse(session: Session, **_more: Any) -> None:
         asked.append(session.result.settings.measuring)
-        session.result.failure = BenchmarkError("not measured here")
+        session.result.failure = BenchmarkError("failed", "not measured here")
 
     monkeypatch.setattr(Session, "run", refuse)
     job = JobSettings((1,), Settings(iterations=300, warmup=5))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprof.cli.options import fraction, typed
-from gpuprof.cli.usage import UsageError
+from gpuprof.cli.usage import BadParameter, UsageError
 
 if TYPE_CHECKING:
     from gpuprof.analyze.difference_summary import DifferenceSummary
@@ -36,9 +36,11 @@ def _thresholds(
         name, equals, percent = value.partition("=")
         if name not in METRICS or not equals:
             known = ", ".join(METRICS)
-            raise click.BadParameter(f"{value!r}; hint: write METRIC=PERCENT, with one of {known}.")
+            raise BadParameter("no_threshold", f"{value!r}; hint: write METRIC=PERCENT, with one of {known}.")
         if name in found:
-            raise click.BadParameter(f"{name} has two thresholds; hint: name each metric once.")
+            raise BadParameter(
+                "repeated_threshold", f"{name} has two thresholds; hint: name each metric once."
+            )
         found[name] = fraction(context, parameter, percent)
     return found
 

@@ -29,10 +29,13 @@ def train(folder: Path, *, collects: bool, fused: bool) -> gpuprof.Run:
 
 def test_a_collection_in_each_step_is_found_in_a_recorded_program(tmp_path: Path) -> None:
     """It takes far more than 40% of a step."""
-    found = train(tmp_path, collects=True, fused=True).findings()
+    run = train(tmp_path, collects=True, fused=True)
+    found = run.findings()
     (finding,) = [each for each in found if each.rule is Rule.COLLECTIONS]
     assert finding.values["in_each_step"]
     assert finding.gain.kind is GainKind.REPLAYED
+    names = dict(run.sql("SELECT node_id, kind || name FROM call_tree").fetchall())
+    assert {names[node] for node in finding.places.nodes} == {"gcgeneration 2"}
     assert 0 < finding.gain.run.low_ns <= finding.gain.run.high_ns <= found.wall_ns
 
 

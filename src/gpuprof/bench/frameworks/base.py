@@ -17,8 +17,8 @@ from gpuprof.bench.frameworks.protocol import MemoryReading, System, SystemDescr
 from gpuprof.bench.measure.memory import (
     HostPeak,
     device_used_bytes,
-    resident_bytes,
     limit_host_memory,
+    resident_bytes,
 )
 from gpuprof.bench.models.data import DataSource, InputSpec, make_source, shape_text
 from gpuprof.bench.models.sources import ModelKind, ModelSource
