@@ -58,9 +58,11 @@ def test_a_script_is_recorded(environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     printed = environment.gpuprof("run", "train.py", "--epochs", "1", cwd=tmp_path, code=5)
     assert "trained ['--epochs', '1']" in printed
-    summary = json.loads(environment.gpuprof("summary", "train.gpuprof", "--json", cwd=tmp_path))
+    summary = json.loads(
+        environment.gpuprof("summary", "train.gpuprof", "--by", "span", "--json", cwd=tmp_path)
+    )
     assert summary["meta"]["complete"]
-    assert summary["meta"]["totals"]["spans"] == 1
+    assert [(row["name"], row["calls"]) for row in summary["summary"]["rows"]] == [("epoch", 1)]
     environment.gpuprof("flamegraph", "train.gpuprof", cwd=tmp_path)
     assert "</html>" in (tmp_path / "train.html").read_text(encoding="utf-8")
 

@@ -337,7 +337,7 @@ TEMPLATES: dict[str, Template] = {
         "output is scores of classes"
     ),
     "fix_outputs": "repair what prevents a comparison of the outputs of {variant}",
-    "compare_labelled": "compare {variant} on labelled data before it is used (--dataset)",
+    "compare_labelled": "compare {variant} on labeled data before it is used (--dataset)",
     "take_at_batch_sizes": "take {variant} at batch size {sizes:sizes}",
     "none_faster_there": "nothing is faster there",
     "fastest_there": "it is the fastest there",
@@ -372,7 +372,7 @@ TEMPLATES: dict[str, Template] = {
     ),
     "more_runs": "measure {variant} in {runs} process runs each (--launches {runs})",
     "inconclusive_after_runs": "after {runs} its speed-up is inconclusive: {speedup:speedup}",
-    "more_labelled_samples": "compare the outputs on more labelled samples",
+    "more_labelled_samples": "compare the outputs on more labeled samples",
     "wide_accuracy_interval": "the interval of an accuracy is too wide",
     # --- shared traffic ---
     "do_not_roll_out": "do not roll out {variant}, whose requests are as fast",
@@ -419,7 +419,7 @@ TEMPLATES: dict[str, Template] = {
     "too_few_for_tail": "a process run has {samples:#sample}, and needs {needed:,}",
     "quantiles_of_windows": "the samples of throughput mode are means of several calls",
     "gate_needs_labels": (
-        "the interval crosses the threshold of {margin:percent}: more labelled samples make it narrower"
+        "the interval crosses the threshold of {margin:percent}: more labeled samples make it narrower"
     ),
     "gate_one_run": "one process run does not show how runs differ: make 10 of each",
     "gate_crosses": (

@@ -358,7 +358,7 @@ def test_inputs_of_a_factory_come_in_the_type_that_was_asked_for() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process can only be reset on Linux")
 def test_host_memory_is_what_calls_add_and_the_framework_is_apart() -> None:
     size = 64 << 20
-    held = np.ones(size, dtype=np.uint8)  # stands for the framework and everything else of the process
+    held = np.ones(size, dtype=np.uint8)  # is the framework and everything else of the process
     source = parse_model(f"{MODELS}:doubled")
     system = PythonSystem(SystemSpec("calls"), source, model=lambda: np.ones(size, np.uint8))
     system.load()

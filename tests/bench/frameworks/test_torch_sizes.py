@@ -13,7 +13,7 @@ from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks import make_system
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.filterwarnings("ignore")  # what PyTorch says of its own ways
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of PyTorch
 
 IN, MIDDLE, OUT = 64, 48, 10
 WEIGHTS = IN * MIDDLE + MIDDLE * OUT

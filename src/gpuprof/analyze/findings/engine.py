@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +111,7 @@ class Findings(Sequence[Finding]):
 
 
 def is_searched(meta: Mapping[str, Any]) -> bool:
-    """Whether a run is small enough to look for findings unasked, next to a table or a page."""
+    """Whether a run is small enough to look for findings for a table or a page."""
     return ((meta.get("totals") or {}).get("spans") or 0) <= MOST_CALLS
 
 

@@ -63,7 +63,7 @@ def advise(document: ComparisonDocument) -> ComparisonAdvice:
     """Return what follows from the variants of a document."""
     baseline = next(each for each in document.variants if each.name == document.baseline)
     others = [each for each in document.variants if each is not baseline]
-    # Labels that no output is scores for are given all the same.
+    # Labels that no output is scores for may be given, too.
     has_labels = any(each.code == "labels_not_used" for each in document.notes)
     found = _without_comparison(baseline, others) or _choose(baseline, others, has_labels=has_labels)
     if baseline.accuracy is not None and not baseline.accuracy.is_finite and found.choice == baseline.name:
@@ -142,7 +142,7 @@ def _choose(
 
 
 def _how_to_judge(variant: VariantFigures, *, has_labels: bool) -> Diagnostic | None:
-    """Return what shows whether unknown outputs are good enough; None where other advice says it."""
+    """Return what shows whether unknown outputs are good enough; None where other advice has it."""
     accuracy, why_not = variant.accuracy, variant.accuracy_unavailable
     if accuracy is None and why_not is not None and why_not.code in ("no_outputs", "no_baseline_outputs"):
         return note("fix_outputs", variant=variant.name)

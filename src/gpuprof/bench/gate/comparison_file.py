@@ -77,5 +77,5 @@ def _figures(batch: BatchFigures, variant: VariantFigures | None) -> RunFigures:
         values={RunMetric.ACCURACY: (accuracy,)} if accuracy else {},
         busy=max(affected, default=0),
         completed=batch.launches,
-        labelled_samples=samples if accuracy else 0,
+        labeled_samples=samples if accuracy else 0,
     )

@@ -96,7 +96,7 @@ def _compared_rows(
 
 def _accuracy_ratio(key: Key, baseline: ResultFile, candidate: ResultFile) -> LogRatio:
     (old,), (new,) = baseline.figures(*key), candidate.figures(*key)
-    counts = [side.of(key[0]).labelled_samples for side in (baseline, candidate)]
+    counts = [side.of(key[0]).labeled_samples for side in (baseline, candidate)]
     return proportion_ratio((old, counts[0]), (new, counts[1]))
 
 

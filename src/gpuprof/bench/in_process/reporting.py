@@ -149,7 +149,7 @@ def _recommendations(results: Mapping[str, Any]) -> str:
         for name, result in results.items()
     ]
     if any(getattr(each, "accuracy", None) is None for each in results.values()):
-        lines.append("- Measure on labelled data: at least one scenario has no accuracy.")
+        lines.append("- Measure on labeled data: at least one scenario has no accuracy.")
     return "\n".join(lines)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that the caller holds in memory, for worker processes: pickled once, behind a factory file.
+"""Models that the caller holds in memory, for worker processes: pickled once, with a file of a factory.
 
 What a worker unpickles is what this user's own process pickled, in a folder that only this user can read; it
 is removed when the process ends. Classes and functions are found by name, those of the caller's script by its

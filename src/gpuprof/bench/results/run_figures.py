@@ -63,14 +63,14 @@ class RunFigures:
     """The figures of the completed process runs by metric, or why there are none of a metric.
 
     `busy` of the `completed` process runs had background load. An accuracy is one figure, of so many
-    `labelled_samples`.
+    `labeled_samples`.
     """
 
     values: Mapping[RunMetric, tuple[float, ...]] = field(default_factory=dict)
     missing: Mapping[RunMetric, Diagnostic] = field(default_factory=dict)
     busy: int = 0
     completed: int = 0
-    labelled_samples: int = 0
+    labeled_samples: int = 0
 
 
 def run_figures(result: Result) -> RunFigures:
