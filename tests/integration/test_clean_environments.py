@@ -62,7 +62,7 @@ def test_a_script_is_recorded(environment: Environment, tmp_path: Path) -> None:
         environment.gpuprof("summary", "train.gpuprof", "--by", "span", "--json", cwd=tmp_path)
     )
     assert summary["meta"]["complete"]
-    assert [(row["name"], row["calls"]) for row in summary["summary"]["rows"]] == [("epoch", 1)]
+    assert ("epoch", 1) in [(row["name"], row["calls"]) for row in summary["summary"]["rows"]]
     environment.gpuprof("flamegraph", "train.gpuprof", cwd=tmp_path)
     assert "</html>" in (tmp_path / "train.html").read_text(encoding="utf-8")
 

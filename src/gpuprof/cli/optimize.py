@@ -133,7 +133,9 @@ def optimize(options: OptimizeOptions) -> None:
 def _refuse_training_options(options: OptimizeOptions) -> None:
     for name in _FOR_STUDENTS:
         if getattr(options, name) is not None:
-            raise BenchmarkError(f"--{name.replace('_', '-')} needs --recipe distilled", hint="omit it")
+            raise BenchmarkError(
+                "not_distilled", f"--{name.replace('_', '-')} needs --recipe distilled", hint="omit it"
+            )
 
 
 def _distilled(options: OptimizeOptions) -> OptimizedModel:
@@ -141,7 +143,9 @@ def _distilled(options: OptimizeOptions) -> OptimizedModel:
 
     if options.student is None:
         raise BenchmarkError(
-            "--recipe distilled needs --student", hint="name the model to train, as file.py:build"
+            "no_student",
+            "--recipe distilled needs --student",
+            hint="name the model to train, as file.py:build",
         )
     lines = OccasionalLines(partial(click.echo, err=True))
     with progress_bar() as bar:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -90,16 +91,14 @@ def test_held_out_samples_are_not_trained_on() -> None:
 
 
 def test_outputs_of_other_shapes_are_refused() -> None:
-    with pytest.raises(BenchmarkError) as caught:
+    with refused(BenchmarkError, "other_outputs"):
         distill(linear(1), linear(2, outputs=3), batches(), SHORT)
-    assert "16x3" in str(caught.value)
 
 
 def test_a_loss_that_is_no_number_ends_the_training() -> None:
     settings = DistillationSettings(steps=60, batch_size=16, samples=160, learning_rate=1e30)
-    with pytest.raises(BenchmarkError) as caught:
+    with refused(BenchmarkError, "loss_not_finite"):
         distill(linear(1), nn.Sequential(linear(2, 8), nn.Linear(8, 4)), batches(), settings)
-    assert "--learning-rate" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,8 @@ class FrameworkSystem(System):
     def save(self, path: Path) -> None:
         """Write the prepared model to a file of its framework's format. Raises BenchmarkError."""
         raise BenchmarkError(
-            f"{path}: {self.framework} has no file format of models; hint: use .pt, .pt2 or .onnx"
+            "no_file_format",
+            f"{path}: {self.framework} has no file format of models; hint: use .pt, .pt2 or .onnx",
         )
 
     def limit_memory(self, budget_bytes: int | None) -> None:

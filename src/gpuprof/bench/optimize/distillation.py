@@ -37,12 +37,17 @@ class DistillationSettings:
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "samples"):
             if getattr(self, name) < 1:
-                raise BenchmarkError(f"{name}={getattr(self, name)}", hint="use a whole number from 1")
+                raise BenchmarkError(
+                    "invalid_training", f"{name}={getattr(self, name)}", hint="use a whole number from 1"
+                )
         for name in ("learning_rate", "temperature"):
             if not 0 < getattr(self, name) < math.inf:
-                raise BenchmarkError(f"{name}={getattr(self, name)}", hint="use a number above 0")
+                raise BenchmarkError(
+                    "invalid_training", f"{name}={getattr(self, name)}", hint="use a number above 0"
+                )
         if self.samples < 2 * self.batch_size:
             raise BenchmarkError(
+                "too_few_samples",
                 f"{self.samples} samples in batches of {self.batch_size}",
                 hint="use at least two batches, one to train on and one to measure with",
             )
@@ -118,7 +123,9 @@ def _trained(
             value = float(loss.detach())
             if not math.isfinite(value):
                 raise BenchmarkError(
-                    f"the loss of step {step + 1} is {value}", hint="use a smaller --learning-rate"
+                    "loss_not_finite",
+                    f"the loss of step {step + 1} is {value}",
+                    hint="use a smaller --learning-rate",
                 )
             if progress is not None:
                 progress(step + 1, settings.steps, value)
@@ -156,6 +163,7 @@ def _outputs(value: Any) -> list[Any]:
     found = [each for each in found if each.is_floating_point()]
     if not found:
         raise BenchmarkError(
+            "no_scores",
             f"a model returns {type(value).__name__} without floating-point tensors",
             hint="distill models that return scores or features",
         )
@@ -171,6 +179,7 @@ def _loss(outputs: Sequence[Any], expected: Sequence[Any], temperature: float) -
     found, wanted = ([tuple(each.shape) for each in those] for those in (outputs, expected))
     if found != wanted:
         raise BenchmarkError(
+            "other_outputs",
             f"the student returns {_shapes(found)}, the teacher {_shapes(wanted)}",
             hint="give the student outputs of the teacher's shape",
         )

@@ -69,11 +69,13 @@ def check_output(path: Path) -> str:
     """Return the framework of a file to write. Raises BenchmarkError for a path that cannot be written."""
     if path.suffix not in FRAMEWORK_OF_SUFFIX:
         endings = " ".join(FRAMEWORK_OF_SUFFIX)
-        raise BenchmarkError(f"{path}: unsupported file type", hint=f"use one of {endings}")
+        raise BenchmarkError(
+            "unsupported_file", f"{path}: unsupported file type", hint=f"use one of {endings}"
+        )
     if path.exists():
-        raise BenchmarkError(f"{path} exists", hint="use another name, or remove it")
+        raise BenchmarkError("exists", f"{path} exists", hint="use another name, or remove it")
     if not path.parent.is_dir():
-        raise BenchmarkError(f"{path}: no folder {path.parent}", hint="make it first")
+        raise BenchmarkError("no_such_folder", f"{path}: no folder {path.parent}", hint="make it first")
     return FRAMEWORK_OF_SUFFIX[path.suffix]
 
 
@@ -86,14 +88,18 @@ def optimized_spec(spec: SystemSpec, recipe: str, path: Path) -> SystemSpec:
     chosen = parse_recipe(recipe).recipe
     if "autocast" in chosen.changes or chosen.frameworks[:1] in (("torch-compile",), ("tensorrt",)):
         raise BenchmarkError(
-            f"--recipe {chosen.name} writes no file", hint="measure it with gpuprof bench or gpuprof compare"
+            "writes_no_file",
+            f"--recipe {chosen.name} writes no file",
+            hint="measure it with gpuprof bench or gpuprof compare",
         )
     if chosen.frameworks and framework not in chosen.frameworks:
         endings = [end for end, each in FRAMEWORK_OF_SUFFIX.items() if each in chosen.frameworks]
         hint = f"use {' or '.join(endings)}"
         if chosen.quantizes_module and framework == "onnxruntime":
             hint += ", or --recipe onnx-int8"
-        raise BenchmarkError(f"--recipe {chosen.name} cannot write {path.name}", hint=hint)
+        raise BenchmarkError(
+            "recipe_of_other_file", f"--recipe {chosen.name} cannot write {path.name}", hint=hint
+        )
     changed = with_recipe(dataclasses.replace(spec, framework=framework), recipe)
     check_spec(changed)
     return changed
@@ -180,7 +186,7 @@ def _written(
             raise
         except Exception as error:
             raise BenchmarkError(
-                f"{path} cannot be written ({reason_of(error)})", hint="use another file type"
+                "cannot_write", f"{path} cannot be written ({reason_of(error)})", hint="use another file type"
             ) from error
         fixed = _checked(made, system, outputs)
         made.rename(path)
@@ -213,6 +219,7 @@ def _checked(made: Path, system: FrameworkSystem, outputs: Outputs) -> int | Non
     difference = relative_difference(outputs, _outputs_on(read, system.arguments))
     if difference is None or not difference < _MOST_DIFFERENCE:
         raise BenchmarkError(
+            "other_outputs",
             f"{made.name}: the file computes other outputs than the model in memory",
             hint="use another file type",
         )
