@@ -142,13 +142,12 @@ def test_options_that_cannot_be(bench: Any, words: list[str], message: str) -> N
 
 @pytest.mark.parametrize(
     ("model", "message"),
-    [("too_large_at_two", "DoesNotFitError"), ("hanging_at_two", "TimeLimitError, 2")],
+    [("too_large_at_two", "DoesNotFitError, 2"), ("hanging_at_two", "TimeLimitError, 2")],
 )
 def test_what_was_measured_before_is_kept(bench: Any, tmp_path: Path, model: str, message: str) -> None:
     done = bench(model, "--batch-sizes", "1,2,4", "--time-limit", "2")
     assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert [row["batch_size"] for row in rows(tmp_path)] == ["1"]
-    assert "batch size 2" in done.stderr
 
 
 def test_cuda_without_one(bench: Any) -> None:

@@ -248,7 +248,7 @@ def test_a_run_without_times_of_samples_has_rules_without_a_result(tmp_path: Pat
     forget_parts(path)
     found = gpuprof.open(path).findings()
     assert Rule.WAITING not in {each.rule for each in found}
-    assert len(found.results) == len(Rule)
+    assert {each.rule for each in found.results} == set(Rule) - {Rule.ATTENTION, Rule.SUBNORMALS}
 
 
 # ---- compilations, gradients ------------------------------------------------------------------------------

@@ -87,7 +87,11 @@ def recompilations(record: ProgramRecord) -> list[Draft] | Missing:
         return Missing.COMPILATIONS if record.is_on("operators") else []
     if record.steps is None:
         return Missing.STEPS
-    first_ns = int(record.steps.warm.begin_ns[0])
+    # The first step compiles in any case, also if others are as slow.
+    first = max(record.steps.warm_up, 1)
+    if first >= len(record.steps.begin_ns):
+        return []
+    first_ns = int(record.steps.begin_ns[first])
     spans = record.spans("%", "compile").on_thread(record.main_thread).since(first_ns)
     if not len(spans):
         return []

@@ -48,13 +48,15 @@ _MEDIAN = """
     SELECT median(duration_ns)::BIGINT FROM spans
     WHERE process_id = {process} AND thread_id = {thread} AND path_id = {path}
 """
-# The self time of small operators and of layers is that of the framework, whatever the size of the batch.
-_SMALL_NS = 10_000
+# The self time of small operators, and a short one of layers, is that of the framework, whatever the size of
+# the batch. Layers that take longer compute something that is no operator.
 _LEAST_SMALL = 0.5  # of the time in the model
 _TIME_OF_SMALL = """
     SELECT sum(own_ns)::BIGINT FROM call_tree WHERE process_id = {process} AND calls > 0
-        AND (kind = 'layer' OR (kind IN ('operator', 'backward') AND own_ns < 10000 * calls))
+        AND own_ns < calls * CASE kind WHEN 'layer' THEN 100000 WHEN 'operator' THEN 10000
+            WHEN 'backward' THEN 10000 ELSE 0 END
 """
+_A_KERNEL = "SELECT 1 AS one FROM kernels WHERE process_id = {process} LIMIT 1"
 _TIME_IN_MODEL = """
     SELECT sum(own_ns)::BIGINT FROM call_tree WHERE process_id = {process} AND calls > 0
         AND kind IN ('layer', 'operator', 'backward')
@@ -163,6 +165,9 @@ def small_batch(record: ProgramRecord) -> list[Draft] | Missing:
         return Missing.STEPS
     if not record.is_on("operators"):
         return Missing.OPERATORS
+    if len(record.fetch(_A_KERNEL, process=record.process_id)["one"]):
+        # Times of operators on the host are those of launches: the rule about launches has that.
+        return []
     small = record.figure("small_operator_time", "ns", _TIME_OF_SMALL, process=record.process_id)
     whole = record.figure("model_time", "ns", _TIME_IN_MODEL, process=record.process_id)
     if not small.value or not whole.value or small.value < _LEAST_SMALL * whole.value:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -114,71 +114,61 @@ class ComparisonPlan:
     traffic_split: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        names = [each.name for each in self.variants]
-        sizes = [(each.name, each.batch_sizes or self.batch_sizes) for each in self.variants]
-        seed = min([self.seed, *(each.spec.seed for each in self.variants)])
-        for is_wrong, code, message in (
-            (not names, "no_variant", "there is no variant to measure; hint: specify at least one"),
-            (not all(map(str.strip, names)), "no_name", "a variant has no name; hint: set one"),
-            *(
-                (
-                    names.index(name) < place,
-                    "same_name",
-                    f"two variants are named {name!r}; hint: rename one of them",
-                )
-                for place, name in enumerate(names)
-            ),
-            (
-                self.baseline_name not in (None, *names),
-                "unknown_baseline",
-                f"the baseline {self.baseline_name!r} is not a variant; hint: use one of {', '.join(names)}",
-            ),
-            (
-                self.traffic_split is not None and len(names) != 2,
-                "number_of_variants",
-                f"an A/B test needs exactly two variants, and there are {len(names)}; hint: omit the others",
-            ),
-            (
-                self.launches < 1,
-                "invalid_launches",
-                f"cannot measure in {self.launches} process runs; hint: use 1 or more, better 10",
-            ),
-            *(
-                (
-                    not own,
-                    "no_batch_size",
-                    f"{name} has no batch size; hint: use a list such as 1,8; auto is for gpuprof bench",
-                )
-                for name, own in sizes
-            ),
-            *(
-                (
-                    size < 1,
-                    "invalid_batch_size",
-                    f"{name}: batch size {size} is not allowed; hint: use 1 or more",
-                )
-                for name, own in sizes
-                for size in own
-            ),
-            (seed < 0, "invalid_seed", f"a seed of {seed} is not allowed; hint: use 0 or more"),
-            (
-                not 0 <= self.margin < 1,
-                "invalid_margin",
-                f"a margin of {self.margin} is not a fraction; hint: use a fraction such as 0.01",
-            ),
-            (
-                not 0 < self.time_limit_s < math.inf,
-                "invalid_time_limit",
-                f"a time limit of {self.time_limit_s} s is not allowed; hint: use more than 0",
-            ),
-            (
-                self.price_per_hour is not None and not 0 < self.price_per_hour < math.inf,
-                "invalid_price",
-                f"a price of {self.price_per_hour} an hour is not allowed; hint: use more than 0, or omit it",
-            ),
-        ):
+        for is_wrong, code, message in (*self._checks_of_variants(), *self._checks_of_numbers()):
             if is_wrong:
                 raise BenchmarkError(code, message)
+
+    def _checks_of_variants(self) -> Iterator[tuple[bool, str, str]]:
+        """Yield what is wrong, its code, and its message."""
+        names = [each.name for each in self.variants]
+        yield not names, "no_variant", "there is no variant to measure; hint: specify at least one"
+        yield not all(map(str.strip, names)), "no_name", "a variant has no name; hint: set one"
+        for place, name in enumerate(names):
+            is_second = names.index(name) < place
+            yield is_second, "same_name", f"two variants are named {name!r}; hint: rename one of them"
+        yield (
+            self.baseline_name not in (None, *names),
+            "unknown_baseline",
+            f"the baseline {self.baseline_name!r} is not a variant; hint: use one of {', '.join(names)}",
+        )
+        yield (
+            self.traffic_split is not None and len(names) != 2,
+            "number_of_variants",
+            f"an A/B test needs exactly two variants, and there are {len(names)}; hint: omit the others",
+        )
+
+    def _checks_of_numbers(self) -> Iterator[tuple[bool, str, str]]:
+        yield (
+            self.launches < 1,
+            "invalid_launches",
+            f"cannot measure in {self.launches} process runs; hint: use 1 or more, better 10",
+        )
+        for name, own in [(each.name, each.batch_sizes or self.batch_sizes) for each in self.variants]:
+            yield (
+                not own,
+                "no_batch_size",
+                f"{name} has no batch size; hint: use a list such as 1,8; auto is for gpuprof bench",
+            )
+            for size in own:
+                message = f"{name}: batch size {size} is not allowed; hint: use 1 or more"
+                yield size < 1, "invalid_batch_size", message
+        seed = min([self.seed, *(each.spec.seed for each in self.variants)])
+        yield seed < 0, "invalid_seed", f"a seed of {seed} is not allowed; hint: use 0 or more"
+        yield (
+            not 0 <= self.margin < 1,
+            "invalid_margin",
+            f"a margin of {self.margin} is not a fraction; hint: use a fraction such as 0.01",
+        )
+        yield (
+            not 0 < self.time_limit_s < math.inf,
+            "invalid_time_limit",
+            f"a time limit of {self.time_limit_s} s is not allowed; hint: use more than 0",
+        )
+        yield (
+            self.price_per_hour is not None and not 0 < self.price_per_hour < math.inf,
+            "invalid_price",
+            f"a price of {self.price_per_hour} an hour is not allowed; hint: use more than 0, or omit it",
+        )
 
     @property
     def baseline(self) -> Variant:
