@@ -18,8 +18,8 @@ pytest.importorskip("torch")
 
 MS = 1_000_000
 
-LOOP = """
-import os, signal, sys, time
+NET = """
+import time
 import torch
 
 def busy(seconds):
@@ -34,6 +34,12 @@ class Net(torch.nn.Module):
     def forward(self, x):
         busy(0.02)
         return self.weight * x
+"""
+
+LOOP = (
+    NET
+    + """
+import os, signal, sys
 
 net = Net()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -48,6 +54,7 @@ for step in range(int(sys.argv[1])):
 busy(0.3)
 print(*marks, time.monotonic_ns(), flush=True)
 """
+)
 ENDINGS = {
     "normally": "",
     "os._exit": "os._exit(0)",
@@ -127,23 +134,10 @@ for _ in range(4):
 """
 
 
-OTHERS = """
+OTHERS = (
+    NET
+    + """
 import io
-import time
-import torch
-
-def busy(seconds):
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1))
-    def forward(self, x):
-        busy(0.02)
-        return self.weight * x
 
 class SlowFile(io.BytesIO):
     def write(self, content):
@@ -175,6 +169,7 @@ net.train()
 with torch.no_grad():
     net(torch.ones(1))
 """
+)
 
 
 @pytest.mark.skipif(stack_sampler.why_not() is not None, reason="the sampler does not work here")

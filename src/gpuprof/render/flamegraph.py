@@ -81,19 +81,15 @@ def flamegraph_page(
     """
     script = page_script("flamegraph.js")
     style = page_style("kit/page.css", "timeline/timeline.css", "findings/findings.css")
-    if isinstance(tree, Shown):
-        shown = tree
-    else:
+    if not isinstance(tree, Shown):
         calls = call_count(tree)  # of the run: the picture shows some pairs of calls as one
-        shown = placed_tree(tree)
-        views = [_plain_view(shown.tree, measure)]
-    calls = calls or 0
-    view = views[first]
+        tree = placed_tree(tree)
+        views = [_plain_view(tree.tree, measure)]
+    shown, calls, view = tree, calls or 0, views[first]
     tree = first_of(shown, view)
     labels = _labels(tree, slices)
-    groups = _layer_groups(tree, classes or {})
-    facts = {"groups": groups, "first": first, "calls": calls, "oldCalls": old_calls, "states": list(STATES)}
-    facts["findings"] = cards.targets
+    facts: dict[str, Any] = {"groups": _layer_groups(tree, classes or {}), "first": first, "calls": calls}
+    facts |= {"oldCalls": old_calls, "states": list(STATES), "findings": cards.targets}
     data = dict(zip(("head", "columns"), _embedded(tree, views, colorings, facts, labels), strict=True))
     data |= _timeline(slices, tree, shown.total_place, labels)
     return filled(

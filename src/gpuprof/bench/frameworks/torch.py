@@ -379,7 +379,9 @@ class TorchExportSystem(TorchSystem):
             with quiet(), self.torch.no_grad():
                 try:
                     program = export.export(self.counted, self.arguments, dynamic_shapes=free)
-                except Exception:
+                except (
+                    Exception
+                ):  # a model that fixes the size is refused in many ways; a broken one again below
                     program = export.export(self.counted, self.arguments)
         with quiet():
             export.save(program, path)
