@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,10 +109,12 @@ def optimized_spec(spec: SystemSpec, recipe: str, path: Path) -> SystemSpec:
 def write_optimized(spec: SystemSpec, recipe: str, path: Path) -> OptimizedModel:
     """Apply a recipe to a model, write the result, and read it back to check it. Raises GpuprofError."""
     changed = optimized_spec(spec, recipe, path)
-    original = _prepared(make_system(dataclasses.replace(spec, framework="auto", recipe=None)))
-    expected = named_arrays(original.first_inference())
-    system = _prepared(make_system(changed))
-    written = _written(system, expected, path, original)
+    unchanged = dataclasses.replace(spec, framework="auto", recipe=None)
+    with closing(make_system(unchanged)) as original, closing(make_system(changed)) as system:
+        _prepare(original)
+        expected = named_arrays(original.first_inference())
+        _prepare(system)
+        written = _written(system, expected, path, original)
     choice = parse_recipe(recipe)
     return dataclasses.replace(written, recipe=recipe, technique=choice.technique)
 
@@ -131,18 +134,22 @@ def write_distilled(
     from gpuprof.bench.optimize.distillation import distill
 
     framework = check_output(path)
-    teacher, pupil = (_module_system(each) for each in (spec, student))
     count = -(-settings.samples // settings.batch_size)
-    batches = [_batch(teacher, settings.batch_size, number) for number in range(count)]
-    reached = distill(teacher.model, pupil.model, batches, settings, seed=spec.seed, progress=progress)
-    teacher.prepare(_CHECKED_BATCH)
-    expected = named_arrays(teacher.first_inference())
-    to_write = dataclasses.replace(student, framework=framework, data=spec.data, input_shape=spec.input_shape)
-    # The teacher's own function of inputs makes the student's, too.
-    model = (pupil.model, teacher._make_inputs) if teacher.makes_inputs else pupil.model
-    source = parse_model(student.model, trust_pickle=student.trust_pickle)
-    system = _prepared(system_class(framework)(to_write, source, model=model))
-    written = _written(system, expected, path, teacher)
+    with ExitStack() as systems:
+        teacher, pupil = (systems.enter_context(closing(_module_system(each))) for each in (spec, student))
+        batches = [_batch(teacher, settings.batch_size, number) for number in range(count)]
+        reached = distill(teacher.model, pupil.model, batches, settings, seed=spec.seed, progress=progress)
+        teacher.prepare(_CHECKED_BATCH)
+        expected = named_arrays(teacher.first_inference())
+        to_write = dataclasses.replace(
+            student, framework=framework, data=spec.data, input_shape=spec.input_shape
+        )
+        # The teacher's own function of inputs makes the student's, too.
+        model = (pupil.model, teacher._make_inputs) if teacher.makes_inputs else pupil.model
+        source = parse_model(student.model, trust_pickle=student.trust_pickle)
+        system = systems.enter_context(closing(system_class(framework)(to_write, source, model=model)))
+        _prepare(system)
+        written = _written(system, expected, path, teacher)
     technique = f"distillation of {teacher.source.name} into {source.name}"
     return dataclasses.replace(written, recipe=DISTILLED, technique=technique, distillation=reached)
 
@@ -166,10 +173,9 @@ def _batch(system: Any, batch_size: int, number: int) -> tuple[Any, ...]:
     return made
 
 
-def _prepared(system: FrameworkSystem) -> FrameworkSystem:
+def _prepare(system: FrameworkSystem) -> None:
     system.load()
     system.prepare(system.fixed_batch_size or _CHECKED_BATCH)
-    return system
 
 
 def _written(
@@ -214,16 +220,16 @@ def _checked(made: Path, system: FrameworkSystem, outputs: Outputs) -> int | Non
     spec = dataclasses.replace(
         system.spec, model=str(made), framework="auto", recipe=None, dtype=None, trust_pickle=True
     )
-    read = make_system(spec)
-    read.load()
-    difference = relative_difference(outputs, _outputs_on(read, system.arguments))
-    if difference is None or not difference < _MOST_DIFFERENCE:
-        raise BenchmarkError(
-            "other_outputs",
-            f"{made.name}: the file computes other outputs than the model in memory",
-            hint="use another file type",
-        )
-    return system.batch_size if _is_fixed(read, system) else None
+    with closing(make_system(spec)) as read:
+        read.load()
+        difference = relative_difference(outputs, _outputs_on(read, system.arguments))
+        if difference is None or not difference < _MOST_DIFFERENCE:
+            raise BenchmarkError(
+                "other_outputs",
+                f"{made.name}: the file computes other outputs than the model in memory",
+                hint="use another file type",
+            )
+        return system.batch_size if _is_fixed(read, system) else None
 
 
 def _outputs_on(read: FrameworkSystem, arguments: Sequence[Any]) -> Outputs:
