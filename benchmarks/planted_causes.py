@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `run.whatif` predicts for planted causes, and what their removal gains in reality.
 
-    python benchmarks/planted_causes.py [--cause NAME]... [--steps 6] [--pairs 20] [--json FILE|-]
+    python benchmarks/planted_causes.py [--cause NAME]... [--steps 20] [--pairs 20] [--json FILE|-]
 
 Each cause is planted into the training step of a small transformer. The slow program is recorded and the
 gain of its repair predicted; then the slow and the repaired program run in turns without a recording. `real`
-is the difference of the medians of a step, with a bootstrap interval of 95%. `agrees`: the predicted interval
-and that of the real gain overlap; `sign`: both are a gain, a loss, or not significant; unknown if only the
+is the difference of the medians of a step, with a bootstrap interval of 95%. `contains`: the predicted
+interval contains the real gain; `agrees`: it overlaps that of the real gain; `sign`: both are a gain, a loss, or not significant; unknown if only the
 prediction is significant. A replay predicts what is removed or made faster by a known factor. The gains of
 other causes (optimizer, threads, subnormal numbers) are those of `run.findings(rerun=True)`. Run it on a
 quiet machine. Ctrl-C ends it after the causes that are measured, which are printed and written.
@@ -342,7 +342,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
     parser = argparse.ArgumentParser(description="Predicted and real gains of planted causes.")
     parser.add_argument("--cause", action="append", choices=list(CAUSES), help="only this; repeatable")
-    parser.add_argument("--steps", type=int, default=6, help="recorded steps (%(default)s)")
+    parser.add_argument("--steps", type=int, default=20, help="recorded steps (%(default)s)")
     parser.add_argument("--pairs", type=int, default=20, help="measurements of each side (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output, no table")
     options = parser.parse_args(arguments)
@@ -361,6 +361,7 @@ def main(arguments: list[str] | None = None) -> int:
         "is_complete": len(rows) == len(causes),
         "predicted": len(predicted),
         "agree": sum(row["agrees"] for row in predicted),
+        "contain": sum(row["contains"] for row in predicted),
         "same_sign": sum(row["sign"] is True for row in predicted),
         "rows": rows,
     }
@@ -372,11 +373,13 @@ def main(arguments: list[str] | None = None) -> int:
         ),
         Column("predicted", 18, _predicted),
         Column("ratio", 7, lambda row: "-" if row["ratio"] is None else f"{row['ratio']:.2f}"),
+        Column("contains", 8, lambda row: {True: "yes", False: "NO", None: "-"}[row["contains"]]),
         Column("agrees", 7, lambda row: {True: "yes", False: "NO", None: "-"}[row["agrees"]]),
         Column("sign", 5, lambda row: {True: "yes", False: "NO", None: "-"}[row["sign"]]),
     ]
     total = (
-        f"of {len(predicted)} predictions {result['agree']} agree, {result['same_sign']} have the right sign"
+        f"of {len(predicted)} predictions {result['contain']} contain the real gain, {result['agree']} agree, "
+        f"{result['same_sign']} have the right sign"
     )
     show(result, f"{plain_table(columns, rows)}\n{total}", options.json, indent=1)
     return 0 if result["is_complete"] else 130
@@ -450,10 +453,9 @@ def predict(name: str, cause: Cause, steps: int) -> Predicted:
         with gpuprof.profile(python=True, out=Path(folder) / "r.gpuprof") as recording:
             cause.slow(steps * cause.batch)
         found = recording.run.whatif(**(cause.changes or {}))
-    if found.low_ns is None or found.high_ns is None:
+    if found.step is None:
         raise SystemExit(f"{name}: not predicted, {found.explained:.1%} of the time is explained")
-    low, high = (gain_ns / (steps * cause.batch) / 1e6 for gain_ns in (found.low_ns, found.high_ns))
-    return Predicted(low, high, found.confidence)
+    return Predicted(found.step.low_ns / 1e6, found.step.high_ns / 1e6, found.confidence)
 
 
 def in_turns(cause: Cause, pairs: int) -> tuple[list[float], list[float]]:

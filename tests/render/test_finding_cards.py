@@ -62,7 +62,7 @@ def test_a_card_has_gain_kind_confidence_fix_and_check(tmp_path: Path) -> None:
     run = recorded(tmp_path, Planted(collect=20))
     section = Section(page_of(run))
     assert section.tags.count("h3") == 1
-    assert section.texts["b"] == ["20.0 ms a step (40.0%)"]
+    assert section.texts["b"] == ["17.6 ms to 22.4 ms a step (35.2% to 44.8%)"]
     assert section.texts["span"] == ["replayed, confidence 0.90"]
     assert "gc.collect()" in "".join(section.texts["code"])
     assert f"gpuprof explain NEW --against {run.path}" in section.texts["code"]

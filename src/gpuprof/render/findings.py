@@ -70,7 +70,7 @@ def _sentence(html: str) -> str:
 
 
 def _section(findings: Findings, command: str) -> str:
-    cards = [_card(number, each, findings.step_ns, command) for number, each in enumerate(findings)]
+    cards = [_card(number, each, findings.mean_step_ns, command) for number, each in enumerate(findings)]
     parts = [_list(cards[:_MOST_CARDS])]
     if len(cards) > _MOST_CARDS:
         more = counted(len(cards) - _MOST_CARDS, "more finding")
@@ -85,12 +85,12 @@ def _list(cards: Sequence[str]) -> str:
     return f"<ol>{''.join(cards)}</ol>" if cards else ""
 
 
-def _card(number: int, finding: Finding, step_ns: float | None, command: str) -> str:
+def _card(number: int, finding: Finding, mean_step_ns: float | None, command: str) -> str:
     """Return a card; its buttons work once the script has bound them."""
     place = place_text(finding)
     lines = [
         f'<h3><button type="button" data-finding="{number}">{escaped(title(finding))}</button></h3>',
-        f'<p class="gain"><b>{escaped(gain_amount(finding, step_ns))}</b> <span>'
+        f'<p class="gain"><b>{escaped(gain_amount(finding, mean_step_ns))}</b> <span>'
         f"{escaped(gain_basis(finding))}</span></p>",
         f'<p class="place">{escaped(place)}</p>' if place else "",
         f"<pre><code>{_code(repair(finding))}</code></pre>",

@@ -42,6 +42,11 @@ def duration_parts(duration_ns: float) -> tuple[str, str]:
     return (f"{duration_ns:.0f}", "ns") if abs(duration_ns) < 999.5 else scaled(duration_ns, TIMES_NS)
 
 
+def format_duration_range(low_ns: float, high_ns: float) -> str:
+    """Return a time from `low_ns` to `high_ns`; one number if both read alike."""
+    return _range(format_duration(low_ns), format_duration(high_ns))
+
+
 def format_bytes(size_bytes: float) -> str:
     """Return a size with three significant digits in decimal units."""
     return f"{size_bytes:.0f} B" if abs(size_bytes) < 999.5 else " ".join(scaled(size_bytes, BYTES))
@@ -108,3 +113,12 @@ class Quantity:
         else:
             number, unit = scaled(value * self.scale, self.units, self.digits)
         return number, unit if unit[:1] in _ATTACHED else f" {unit}"
+
+
+def format_share_range(low: float, high: float) -> str:
+    """Return a part from `low` to `high` of a whole; one number if both read alike."""
+    return _range(format_share(low), format_share(high))
+
+
+def _range(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpuprof.analyze.findings.between_layers import logging, waiting
 from gpuprof.analyze.findings.candidates import CANDIDATES
 from gpuprof.analyze.findings.device import gpu_synchronization, launches, pageable_copies
@@ -20,6 +22,7 @@ from gpuprof.analyze.findings.finding import (
     RerunProblem,
     Rule,
     RuleResult,
+    TimeRange,
     Verdict,
 )
 from gpuprof.analyze.findings.interpreter import (
@@ -36,9 +39,11 @@ from gpuprof.analyze.findings.optimizer import optimizer, zeroing
 from gpuprof.analyze.findings.places import located
 from gpuprof.analyze.findings.ranks import accumulation, buckets, missing_ranks, slow_rank
 from gpuprof.analyze.findings.record import ProgramRecord
+from gpuprof.analyze.whatif.step_gain import step_interval
 
 if TYPE_CHECKING:
     from gpuprof.analyze.rerun.rerunner import Rerunner
+    from gpuprof.analyze.whatif.intervals import Intervals
     from gpuprof.run.folder import RunFolder
 
 # A gain is significant from this part of the wall time: of a step if the cause is in steps, else of the run.
@@ -89,7 +94,8 @@ RULES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {
 class Findings(Sequence[Finding]):
     """The findings of a run, the largest low end of a gain first; `results` are those of all rules.
 
-    `step_ns` is the median step, None without steps. `rank` is that of the searched process, None for a
+    `step_ns` is the median step, `mean_step_ns` the mean one, which gains are a part of; None without steps.
+    `rank` is that of the searched process, None for a
     program without ranks. `missing_ranks` were not recorded, or have no steps.
     """
 
@@ -97,6 +103,7 @@ class Findings(Sequence[Finding]):
     results: tuple[RuleResult, ...]
     wall_ns: int
     step_ns: float | None
+    mean_step_ns: float | None = None
     rank: int | None = None
     missing_ranks: tuple[int, ...] = ()
 
@@ -140,7 +147,15 @@ def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
         key=lambda each: (-each.gain.run.low_ns, -each.gain.run.high_ns),
     )
     step_ns = None if record.figures is None else record.figures.median_ns
-    return Findings(tuple(found), tuple(results), record.wall_ns, step_ns, record.rank, missing_ranks(record))
+    return Findings(
+        found=tuple(found),
+        results=tuple(results),
+        wall_ns=record.wall_ns,
+        step_ns=step_ns,
+        mean_step_ns=None if record.steps is None else record.steps.warm.mean_ns,
+        rank=record.rank,
+        missing_ranks=missing_ranks(record),
+    )
 
 
 def _result(
@@ -154,9 +169,11 @@ def _result(
     if not judged:
         return RuleResult(rule, Verdict.NOT_FOUND)
     draft, finding = max(judged, key=lambda pair: pair[1].gain.run.high_ns)
-    gain = finding.gain.step or finding.gain.run
     return RuleResult(
-        rule, Verdict.NOT_SIGNIFICANT, largest_ns=gain.high_ns, least_ns=_least_ns(record, draft, finding)
+        rule,
+        Verdict.NOT_SIGNIFICANT,
+        largest_ns=_largest_ns(finding),
+        least_ns=_least_ns(record, draft, finding),
     )
 
 
@@ -228,8 +245,14 @@ def _is_symptom(kept: list[tuple[Draft, Finding]], draft: Draft) -> bool:
 
 
 def _is_significant(record: ProgramRecord, draft: Draft, finding: Finding) -> bool:
+    return _largest_ns(finding) >= max(_least_ns(record, draft, finding), 1)
+
+
+def _largest_ns(finding: Finding) -> float:
+    """Return what is compared with the least gain: a bound's end, or the middle of what varies."""
     gain = finding.gain.step or finding.gain.run
-    return gain.high_ns >= _least_ns(record, draft, finding) and gain.high_ns > 0
+    is_replayed = finding.gain.kind is GainKind.REPLAYED and finding.gain.step is not None
+    return (gain.low_ns + gain.high_ns) / 2 if is_replayed else gain.high_ns
 
 
 def _least_ns(record: ProgramRecord, draft: Draft, finding: Finding) -> float:
@@ -246,7 +269,7 @@ def _finding(record: ProgramRecord, draft: Draft) -> Finding:
     cost_ns, cost_step_ns, in_steps = _costs(record, draft)
     step = None
     if cost_step_ns is not None and in_steps and record.steps is not None:
-        step = draft.gain.scaled(in_steps / len(record.steps.warm))
+        step = _of_step(draft, record.steps.warm, in_steps)
     return Finding(
         rule=draft.rule,
         values=draft.values,
@@ -257,6 +280,20 @@ def _finding(record: ProgramRecord, draft: Draft) -> Finding:
         factors=_factors(record, draft),
         evidence=draft.evidence,
     )
+
+
+def _of_step(draft: Draft, warm: Intervals, in_steps: float) -> TimeRange:
+    """Return the gain of the mean step, where `in_steps` of the cause's time is.
+
+    That of a replay varies as the time of the cause does; other kinds of gains have intervals already.
+    """
+    step = draft.gain.scaled(in_steps / len(warm))
+    cost_ns = draft.time.covered_ns(warm.begin_ns, warm.end_ns).astype(np.float64)
+    if draft.kind is not GainKind.REPLAYED or not cost_ns.any():
+        return step
+    shares = cost_ns / cost_ns.mean()
+    low_ns, high_ns = step_interval([step.low_ns * shares, step.high_ns * shares])
+    return TimeRange(low_ns, min(high_ns, warm.total_ns / len(warm)))
 
 
 def _costs(record: ProgramRecord, draft: Draft) -> tuple[float, float | None, float]:

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.findings.engine import find
-from gpuprof.analyze.findings.finding import Finding, Rule, TimeRange
+from gpuprof.analyze.findings.finding import Finding, GainKind, Rule, TimeRange
 from gpuprof.analyze.findings.record import ProgramRecord
 from gpuprof.analyze.findings.step_parts import (
     PART_OF_RULE,
@@ -20,6 +20,7 @@ from gpuprof.analyze.findings.step_parts import (
     difference_interval,
 )
 from gpuprof.analyze.phases import read_phases
+from gpuprof.analyze.whatif.step_gain import replay_interval
 from gpuprof.record.recording_folder import write_json
 
 if TYPE_CHECKING:
@@ -121,10 +122,18 @@ def _promise(
     finding: Finding, is_gone: bool, part: PartDifference | None, old: Phases | None, new: Phases | None
 ) -> Promise:
     is_of_step = finding.gain.step is not None
-    predicted = finding.gain.step or finding.gain.run
+    predicted = finding.gain.step or _of_run(finding)
     got_ns, got = step_difference(old, new) if is_of_step else _start_difference(finding, old, new)
     outcome = outcome_of(predicted, got, part) if is_gone else Outcome.NOT_REPAIRED
     return Promise(finding, is_of_step, predicted, got_ns, got, part, outcome)
+
+
+def _of_run(finding: Finding) -> TimeRange:
+    """Return the gain of a run: a replay gives that of the old recording, without the error of replays."""
+    gain = finding.gain.run
+    if finding.gain.kind is not GainKind.REPLAYED:
+        return gain
+    return TimeRange(*replay_interval(gain.low_ns, gain.high_ns))
 
 
 def _parts(gone: Sequence[Finding], old: RunFolder, new: RunFolder) -> dict[StepPart, PartDifference | None]:

@@ -24,7 +24,12 @@ from gpuprof.analyze.findings.messages import (
 from gpuprof.analyze.findings.promises import Outcome
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import wrapped
-from gpuprof.text.units import counted, format_duration, format_share
+from gpuprof.text.units import (
+    counted,
+    format_duration,
+    format_duration_range,
+    format_share_range,
+)
 
 if TYPE_CHECKING:
     from gpuprof.analyze.findings.engine import Findings
@@ -51,11 +56,11 @@ def repair(finding: Finding) -> str:
     return FIXES.text(finding.rule.value, finding.values)
 
 
-def gain_amount(finding: Finding, step_ns: float | None) -> str:
+def gain_amount(finding: Finding, mean_step_ns: float | None) -> str:
     """Return the gain of a step, or of the run for a cause outside the steps."""
     gain = finding.gain
-    if gain.step is not None and step_ns:
-        return f"{_range(gain.step, gain.kind)} a step ({_share(gain.step, step_ns)})"
+    if gain.step is not None and mean_step_ns:
+        return f"{_range(gain.step, gain.kind)} a step ({_share(gain.step, gain.kind, mean_step_ns)})"
     return f"{_range(gain.run, gain.kind)} of the run"
 
 
@@ -64,16 +69,16 @@ def gain_basis(finding: Finding) -> str:
     return f"{KINDS.text(finding.gain.kind.value, {})}, confidence {finding.confidence:.2f}"
 
 
-def gain_text(finding: Finding, step_ns: float | None) -> str:
+def gain_text(finding: Finding, mean_step_ns: float | None) -> str:
     """Return the gain with its kind and the confidence."""
     kind = "" if finding.gain.kind is GainKind.BOUND else f", {KINDS.text(finding.gain.kind.value, {})}"
-    return f"gain {gain_amount(finding, step_ns)}{kind}, confidence {finding.confidence:.2f}"
+    return f"gain {gain_amount(finding, mean_step_ns)}{kind}, confidence {finding.confidence:.2f}"
 
 
 def short_lines(findings: Findings, most: int) -> list[str]:
     """Return the sentence and the gain of the first findings, one line each."""
     return [
-        escape_text(f"{title(each)}. {gain_text(each, findings.step_ns).capitalize()}")
+        escape_text(f"{title(each)}. {gain_text(each, findings.mean_step_ns).capitalize()}")
         for each in findings.found[:most]
     ]
 
@@ -158,6 +163,7 @@ def plain(findings: Findings) -> dict[str, Any]:
     return {
         "wall_ns": findings.wall_ns,
         "step_ns": findings.step_ns,
+        "mean_step_ns": findings.mean_step_ns,
         "rank": findings.rank,
         "missing_ranks": list(findings.missing_ranks),
         "findings": [_plain(each) for each in findings],
@@ -185,7 +191,7 @@ def _plain_values(facts: Rerun | RuleResult) -> dict[str, Any]:
 
 
 def _details(finding: Finding, findings: Findings, run: str) -> Iterator[str]:
-    yield _line("gain", gain_text(finding, findings.step_ns).removeprefix("gain "))
+    yield _line("gain", gain_text(finding, findings.mean_step_ns).removeprefix("gain "))
     cost = f"{format_duration(finding.cost_run_ns)} of the run"
     if finding.cost_step_ns is not None:
         cost = f"{format_duration(finding.cost_step_ns)} a step, {cost}"
@@ -259,11 +265,11 @@ def _line(label: str, text: str) -> str:
 
 
 def _range(time: TimeRange, kind: GainKind) -> str:
-    low, high = format_duration(time.low_ns), format_duration(time.high_ns)
     if kind is GainKind.BOUND and time.low_ns <= 0:
-        return f"at most {high}"
-    return high if low == high else f"{low} to {high}"
+        return f"at most {format_duration(time.high_ns)}"
+    return format_duration_range(time.low_ns, time.high_ns)
 
 
-def _share(time: TimeRange, whole_ns: float) -> str:
-    return format_share(time.high_ns / whole_ns)
+def _share(time: TimeRange, kind: GainKind, whole_ns: float) -> str:
+    low_ns = time.high_ns if kind is GainKind.BOUND else time.low_ns
+    return format_share_range(low_ns / whole_ns, time.high_ns / whole_ns)

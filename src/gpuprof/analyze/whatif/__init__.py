@@ -7,5 +7,7 @@ HostLanes (host), GpuItems (gpu), Fetches (loader)   a run as items on threads a
           |
 RecordedProcess, ReplayProgram (program)   a process as it was recorded, and with changes
           |
-predict, replay_changes -> WhatIf (prediction)  the native replay, and what follows from it
+step_gain -> StepGain (step_gain)   the gain of a step, with the variation of steps and the error of replays
+          |
+predict, replay_changes -> WhatIf (prediction)   the native replay, and what follows from it
 """

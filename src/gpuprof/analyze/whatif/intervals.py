@@ -41,6 +41,11 @@ class Intervals:
         """The covered time."""
         return int((self.end_ns - self.begin_ns).sum())
 
+    @property
+    def mean_ns(self) -> float | None:
+        """The mean length; None without intervals."""
+        return self.total_ns / len(self) if len(self) else None
+
     def place(self, times_ns: Ints) -> Ints:
         """Return for each time the number of the interval that it is in, or -1."""
         if not len(self):

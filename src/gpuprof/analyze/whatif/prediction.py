@@ -12,11 +12,12 @@ import numpy as np
 
 from gpuprof.analyze.phases import warm_up_steps_of
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
-from gpuprof.analyze.whatif.program import RecordedProcess, ReplayProgram, ReplayRules
+from gpuprof.analyze.whatif.program import RecordedProcess, ReplayRules
 from gpuprof.analyze.whatif.selection import Modification, Selection, select
+from gpuprof.analyze.whatif.step_gain import StepGain, step_gain
 from gpuprof.errors import RunError
 from gpuprof.text.sanitize import escape_text
-from gpuprof.text.units import format_duration, format_share
+from gpuprof.text.units import format_duration, format_duration_range, format_share, format_share_range
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
@@ -40,23 +41,13 @@ class ChangedTime:
 
 
 @dataclass(frozen=True, slots=True)
-class StepGain:
-    """The gain of a step: of the mean of `steps` recorded ones. The first is left out if there are enough."""
-
-    recorded_ns: float
-    low_ns: float
-    high_ns: float
-    steps: int
-
-
-@dataclass(frozen=True, slots=True)
 class WhatIf:
     """The predicted effect of changes on the wall time of a run's main process.
 
-    `low_ns` and `high_ns` bound the gain: time saved, negative if the program becomes slower. They are None
-    if the rules of the replay explain less than 90% of the recorded wall time; `step` is None then, and in a
-    run without steps. `explained` is the explained
-    fraction, `confidence` the product of `factors`.
+    `low_ns` and `high_ns` bound the gain of this recording: time saved, negative if the program becomes
+    slower. They are None if the rules of the replay explain less than 90% of the recorded wall time; `step`
+    is None then, and in a run without steps. `explained` is the explained fraction, `confidence` the product
+    of `factors`.
     """
 
     recorded_ns: int
@@ -89,14 +80,13 @@ class WhatIf:
             )
             return "\n".join(lines)
         longest, shortest = self.recorded_ns - self.low_ns, self.recorded_ns - self.high_ns
-        lines.append(f"predicted  {_range(shortest, longest)} wall time")
-        low, high = (format_share(gain_ns / self.recorded_ns) for gain_ns in (self.low_ns, self.high_ns))
-        lines.append(
-            f"gain       {_range(self.low_ns, self.high_ns)} ({low if low == high else f'{low} to {high}'})"
-        )
+        lines.append(f"predicted  {format_duration_range(shortest, longest)} wall time")
+        gain = format_duration_range(self.low_ns, self.high_ns)
+        part = format_share_range(self.low_ns / self.recorded_ns, self.high_ns / self.recorded_ns)
+        lines.append(f"gain       {gain} ({part})")
         if (step := self.step) is not None:
-            part = format_share(step.high_ns / step.recorded_ns) if step.recorded_ns else "0%"
-            lines.append(f"a step     {_range(step.low_ns, step.high_ns)} ({part}), {step.steps:,} steps")
+            gain = format_duration_range(step.low_ns, step.high_ns)
+            lines.append(f"a step     {gain} ({step.share}), {step.steps:,} steps")
         factors = ", ".join(f"{name} {value:.2f}" for name, value in self.factors.items())
         lines.append(f"confidence {self.confidence:.2f} ({factors})")
         return "\n".join(lines)
@@ -156,7 +146,7 @@ def replay_changes(
             1.96 * math.hypot(*(each.error_ns * (1 - each.change.remaining) for each in selections))
         )
         gains = (min(kept, dropped, without) - error, max(kept, dropped, without) + error)
-        step = _step_gain(program, error) if len(steps) else None
+        step = step_gain(program, error) if len(steps) else None
     return WhatIf(
         recorded_ns=recorded,
         low_ns=None if gains is None else gains[0],
@@ -168,21 +158,6 @@ def replay_changes(
         contradicted=program.gpu.contradicted,
         step=step,
     )
-
-
-def _step_gain(program: ReplayProgram, error_ns: float) -> StepGain:
-    """Return the gain of a step, with the same three replays as that of the run."""
-    count = len(program.steps)
-    recorded = program.execute_steps(ReplayRules(is_changed=False))
-    unexplained = program.execute_steps(ReplayRules(is_changed=False, keeps_delays=False))
-    gains = [
-        recorded - program.execute_steps(ReplayRules(is_changed=True)),
-        recorded - program.execute_steps(ReplayRules(is_changed=True, waits_shrink=True)),
-        unexplained
-        - program.execute_steps(ReplayRules(is_changed=True, waits_shrink=True, keeps_delays=False)),
-    ]
-    high = min(max(gains) + error_ns, recorded)
-    return StepGain(recorded / count, (min(gains) - error_ns) / count, high / count, count)
 
 
 def _check(changes: Sequence[Modification], workers: int | None) -> None:
@@ -241,8 +216,3 @@ def _text_of(change: ChangedTime) -> str:
     times += [f"{format_duration(change.gpu_ns)} on GPUs"] if change.gpu_ns else []
     names = "1 name" if change.names == 1 else f"{change.names:,} names"
     return f"{verb}: {', '.join([names, *times])}"
-
-
-def _range(low_ns: float, high_ns: float) -> str:
-    low, high = format_duration(low_ns), format_duration(high_ns)
-    return low if low == high else f"{low} to {high}"

@@ -74,13 +74,13 @@ class ReplayProgram:
         ends = self._replayed(variant)
         return int(ends.max() if of_all else ends[self.main_end])
 
-    def execute_steps(self, variant: ReplayRules) -> int:
-        """Return the predicted time in all steps."""
+    def execute_steps(self, variant: ReplayRules) -> npt.NDArray[np.float64]:
+        """Return the predicted time of each step, in ns."""
         ends, main = self._replayed(variant), np.zeros(len(self.steps), dtype=np.int64)
         last = self.host.segments_at(main, self.steps.end_ns - 1)
         before = self.host.segments_at(main, self.steps.begin_ns - 1)
         begin = np.where(self.steps.begin_ns > self.host.begin_ns[0], ends[before], 0)
-        return int((ends[last] - begin).sum())
+        return np.asarray(ends[last] - begin, dtype=np.float64)
 
     def _replayed(self, variant: ReplayRules) -> Any:
         if variant not in self._ends:

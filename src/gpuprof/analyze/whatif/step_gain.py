@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gain of a step as an interval: how the steps vary, and how far replays are from reality."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuprof.analyze.whatif.program import ReplayRules
+from gpuprof.text.units import format_share_range
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuprof.analyze.whatif.program import ReplayProgram
+    from gpuprof.stats.arrays import Floats
+
+# What a replay cannot know: without some work, caches, clocks and other threads behave differently. Nine in
+# ten real gains are within this part of the predicted one (benchmarks/planted_causes.py).
+REPLAY_ERROR = 0.12
+_CONFIDENCE = 0.9
+_FEWEST_STEPS = 5  # with less, the interval is the range
+
+
+@dataclass(frozen=True, slots=True)
+class StepGain:
+    """The gain of a step: of the mean of `steps` recorded ones. Those of warm-up are left out.
+
+    `low_ns` and `high_ns` are a 90% interval: of the ways to replay what is unknown, the variation of the
+    steps, the sampling of stacks, and the error of replays.
+    """
+
+    recorded_ns: float
+    low_ns: float
+    high_ns: float
+    steps: int
+
+    @property
+    def share(self) -> str:
+        """The gain as a part of the step."""
+        whole_ns = self.recorded_ns or 1.0
+        return format_share_range(self.low_ns / whole_ns, self.high_ns / whole_ns)
+
+
+def step_gain(program: ReplayProgram, sampling_error_ns: float) -> StepGain:
+    """Return the gain of a step, with the same three replays as that of the run.
+
+    `sampling_error_ns` is the half width that the sampling of stacks adds to the time of all steps.
+    """
+    count = len(program.steps)
+    recorded = program.execute_steps(ReplayRules(is_changed=False))
+    unexplained = program.execute_steps(ReplayRules(is_changed=False, keeps_delays=False))
+    without = ReplayRules(is_changed=True, waits_shrink=True, keeps_delays=False)
+    gains = [
+        recorded - program.execute_steps(ReplayRules(is_changed=True)),
+        recorded - program.execute_steps(ReplayRules(is_changed=True, waits_shrink=True)),
+        unexplained - program.execute_steps(without),
+    ]
+    low_ns, high_ns = step_interval(gains, sampling_error_ns / count)
+    mean_ns = float(recorded.mean())
+    return StepGain(mean_ns, low_ns, min(high_ns, mean_ns), count)
+
+
+def step_interval(gains_ns: Sequence[Floats], sampling_error_ns: float = 0.0) -> tuple[float, float]:
+    """Return the ends of the mean gain of a step; each array has a gain for each step.
+
+    If no step becomes slower, their mean does not either.
+    """
+    means = [float(each.mean()) for each in gains_ns]
+    variation = max(_half_width(each) for each in gains_ns)
+    low_ns, high_ns = (
+        end + side * math.hypot(variation, sampling_error_ns, REPLAY_ERROR * end)
+        for end, side in ((min(means), -1), (max(means), 1))
+    )
+    is_never_slower = all(float(each.min()) >= 0 for each in gains_ns)
+    return max(low_ns, 0.0) if is_never_slower else low_ns, high_ns
+
+
+def replay_interval(low_ns: float, high_ns: float) -> tuple[float, float]:
+    """Return the ends of a gain that a program has once, with the error of replays."""
+    return low_ns - REPLAY_ERROR * abs(low_ns), high_ns + REPLAY_ERROR * abs(high_ns)
+
+
+def _half_width(values: Floats) -> float:
+    """Return half of the mean's interval.
+
+    Student's quantile is its expansion in the normal one, formula 26.7.5 of Abramowitz and Stegun, Handbook
+    of Mathematical Functions, 1964, within 1% from five values on.
+    """
+    count = len(values)
+    if count < _FEWEST_STEPS:
+        return float(np.ptp(values)) / 2
+    z, freedom = NormalDist().inv_cdf((1 + _CONFIDENCE) / 2), count - 1
+    first = (z**3 + z) / (4 * freedom)
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return (z + first + second) * float(values.std(ddof=1)) / math.sqrt(count)
