@@ -216,6 +216,26 @@ def test_a_gain_below_the_variation_of_steps_is_not_significant(tmp_path: Path) 
     assert list(found) == []
 
 
+@pytest.mark.parametrize(("own_ms", "span"), [(4, "log"), (30, None)])
+def test_a_function_that_is_most_of_a_span_has_the_place_and_time_of_the_span(
+    own_ms: int, span: str | None, tmp_path: Path
+) -> None:
+    host = TrainingHost(settings=settings())
+    for _ in range(STEPS):
+        with host.step():
+            with host.span("model", "layer"):
+                host.operator("aten::mm", 20 * MS)
+            with host.span("log"):
+                with host.function("Tensor.norm (torch/_tensor.py:888)"):
+                    for _ in range(5):
+                        host.operator("aten::item", MS)
+                host.work(own_ms * MS)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    finding = next(each for each in found if each.values["function"].startswith("Tensor.norm"))
+    assert (finding.rule, finding.values["span"]) == (Rule.LOGGING, span)
+    assert finding.cost_run_ns == pytest.approx(STEPS * (5 + (own_ms if span else 0)) * MS, rel=0.05)
+
+
 # ---- evidence ----------------------------------------------------------------------------------------------
 
 ALL = Planted(load=20, log=12, values=50, collect=20, sleep=9, import_=100, startup=300, is_fused=False)

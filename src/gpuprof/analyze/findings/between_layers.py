@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 # Most of a function's time in steps must be outside the model: it is no part of the model then.
 _OUTSIDE = 0.9
-# A span of the program is the same stretch as a function where each covers so much of the other.
-_SAME = 0.8
+# A span of the program is the place of a function where so much of the function's time is in it, and so much
+# of its own time is in the function.
+_IN_SPAN = 0.8
+_OF_SPAN = 0.5
 _IN_EACH_STEP = 0.8
 _LEAST_PART = 0.005  # of the time in steps; less cannot become a finding
 # Files of packages that write logs: directories, or modules of the standard library.
@@ -303,9 +305,9 @@ def _writes_logs(stacks: list[tuple[str, ...]]) -> bool:
 
 
 def _with_span(stretch: Stretch, spans: dict[str, tuple[Intervals, tuple[int, ...]]]) -> Stretch:
-    """Return a stretch with the times of the program's span that is the same, which are exact."""
+    """Return a stretch with the times of the program's span that it is in, which are exact."""
     for name, (time, ids) in spans.items():
         both = int(stretch.time.covered_ns(time.begin_ns, time.end_ns).sum())
-        if both >= _SAME * time.total_ns and both >= _SAME * stretch.time.total_ns:
+        if both >= _OF_SPAN * time.total_ns and both >= _IN_SPAN * stretch.time.total_ns:
             return Stretch(time, stretch.function, stretch.line, name, ids, logs=stretch.logs)
     return stretch
