@@ -4,12 +4,13 @@
     python benchmarks/planted_causes.py [--cause NAME]... [--steps 20] [--pairs 20] [--json FILE|-]
 
 Each cause is planted into the training step of a small transformer. The slow program is recorded and the
-gain of its repair predicted; then the slow and the repaired program run in turns without a recording. `real`
-is the difference of the medians of a step, with a bootstrap interval of 95%. `contains`: the predicted
-interval contains the real gain; `agrees`: it overlaps that of the real gain; `sign`: both are a gain, a loss, or not significant; unknown if only the
-prediction is significant. A replay predicts what is removed or made faster by a known factor. The gains of
-other causes (optimizer, threads, subnormal numbers) are those of `run.findings(rerun=True)`. Run it on a
-quiet machine. Ctrl-C ends it after the causes that are measured, which are printed and written.
+gain of its repair predicted; then the slow and the repaired program run in turns without a recording.
+`real` is the difference of the medians of a step, with a bootstrap interval of 95%. `contains`: the
+predicted interval contains the real gain; `agrees`: it overlaps that of the real gain; `sign`: both are a
+gain, a loss, or not significant; unknown if only the prediction is significant. A replay predicts what is
+removed or made faster by a known factor. The gains of other causes (optimizer, threads, subnormal
+numbers) are those of `run.findings(rerun=True)`. Run it on a quiet machine. Ctrl-C ends it after the
+causes that are measured, which are printed and written.
 """
 
 from __future__ import annotations
@@ -378,7 +379,8 @@ def main(arguments: list[str] | None = None) -> int:
         Column("sign", 5, lambda row: {True: "yes", False: "NO", None: "-"}[row["sign"]]),
     ]
     total = (
-        f"of {len(predicted)} predictions {result['contain']} contain the real gain, {result['agree']} agree, "
+        f"of {len(predicted)} predictions {result['contain']} contain the real gain, "
+        f"{result['agree']} agree, "
         f"{result['same_sign']} have the right sign"
     )
     show(result, f"{plain_table(columns, rows)}\n{total}", options.json, indent=1)
