@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import check_refusal
 
 import gpuprof
 from gpuprof.run.format import TABLES
@@ -99,10 +100,10 @@ def recorder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def check_busy(error: BaseException, path: Path) -> None:
+def check_busy(error: gpuprof.RunError, path: Path) -> None:
     assert len(str(error).splitlines()) == 1
     assert str(path) in str(error)
-    assert "still being recorded" in str(error)
+    assert error.code == "still_recording"
 
 
 def test_a_run_of_another_process_that_still_records(
@@ -113,10 +114,7 @@ def test_a_run_of_another_process_that_still_records(
         with pytest.raises(gpuprof.RunError) as caught:
             gpuprof.open(path)
         check_busy(caught.value, path)
-    done = run_python("-m", "gpuprof", "summary", "r.gpuprof")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "still being recorded" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    check_refusal(run_python("-m", "gpuprof", "summary", "r.gpuprof"), "r.gpuprof")
     recorder.communicate()
     assert recorder.returncode == 0
     assert recorded(gpuprof.open(path)).names() == ["before", "after"]

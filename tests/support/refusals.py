@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
 
-import click
 import pytest
 
 from gpuprof.cli import main
@@ -26,13 +28,31 @@ def refused(
         assert str(value) in str(caught.value)
 
 
-def refused_command(arguments: Sequence[str], code: str, *values: object) -> None:
-    """Check that a command line is refused with an error of this code, whose text has these values."""
-    with pytest.raises((GpuprofError, click.UsageError)) as caught:
-        main._invoke(arguments)
-    assert getattr(caught.value, "code", None) == code, caught.value
+def refused_command(arguments: Sequence[str | Path], code: str, *values: object) -> None:
+    """Check that a command line is refused with an error of this code, whose text has these values.
+
+    It prints one line to standard error, nothing to standard output, and exits with 2.
+    """
+    raised: list[BaseException] = []
+
+    def keep(arguments: Sequence[str]) -> int:
+        try:
+            return invoke(arguments)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    invoke = main._invoke
+    out, err = io.StringIO(), io.StringIO()
+    with mock.patch.object(main, "_invoke", keep), redirect_stdout(out), redirect_stderr(err):
+        exit_code = main.execute([str(word) for word in arguments])
+    printed = err.getvalue()
+    assert (exit_code, out.getvalue()) == (2, ""), printed
+    (error,) = raised
+    assert getattr(error, "code", None) == code, error
+    assert printed.splitlines()[-1].startswith("gpuprof: error: "), printed
     for value in values:
-        assert str(value) in str(caught.value)
+        assert str(value) in str(error), error
 
 
 def check_message(error: BaseException, *words: str) -> None:

@@ -111,7 +111,7 @@ class RunFolder:
         import duckdb
 
         if "spans" not in self.tables:
-            raise RunError("damaged", f"{self.path} has no spans table: restore it from a copy")
+            raise RunError("no_spans", f"{self.path} has no spans table: restore it from a copy")
         connection = connect_database()
         self._plain = self._plain or PlainPath(self._data)
         for table in self.tables:
@@ -123,7 +123,7 @@ class RunFolder:
                 ).create_view(table)
             except duckdb.Error as error:
                 reason = reason_of(error).removeprefix("Invalid Input Error: ")
-                raise RunError("damaged", self._damaged(table, reason)) from None
+                raise self._damaged(table, reason) from None
         for table in TABLES.keys() - {*self.tables, "call_tree"}:
             columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
             connection.execute(f"CREATE VIEW {table} AS SELECT {columns} WHERE false")
@@ -137,7 +137,7 @@ class RunFolder:
         if table in self._checked:
             return
         if problem := problem_of_parts(self._data, table, self.meta.get("parts") or {}):
-            raise RunError("damaged", self._damaged(table, problem))
+            raise self._damaged(table, problem)
         self._checked.add(table)
 
     def _check_spans(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -151,10 +151,10 @@ class RunFolder:
             # The footers of the parts contain it; no row is read.
             ((held,),) = connection.execute("SELECT count(*) FROM spans").fetchall()
         except duckdb.Error as error:
-            raise RunError("damaged", self._damaged("spans", reason_of(error))) from None
+            raise self._damaged("spans", reason_of(error)) from None
         if held < told:
             raise RunError(
-                "damaged",
+                "parts_missing",
                 f"the table spans of {self.path} holds {held:,} of {told:,} rows: parts are missing; "
                 "restore it from a copy",
             )
@@ -167,8 +167,10 @@ class RunFolder:
         try:
             yield
         except duckdb.Error as error:
-            unknown = f"the tables of {self.path} cannot be read ({reason_of(error)}); {_hint_for(error)}"
-            raise RunError("damaged", self._damage() or unknown) from None
+            unknown = RunError(
+                "damaged", f"the tables of {self.path} cannot be read ({reason_of(error)}); {_hint_for(error)}"
+            )
+            raise self._damage() or unknown from None
 
     def failure_of(self, error: duckdb.Error) -> str:
         """Return in one line why a query of this run's tables failed, with a hint.
@@ -176,16 +178,16 @@ class RunFolder:
         DuckDB names no table of which it cannot read a page, so all rows of all tables are read for it.
         """
         damage = None if is_out_of_room(error) else self._damage()
-        return damage or f"{reason_of(error)}; {_hint_for(error)}"
+        return f"{reason_of(error)}; {_hint_for(error)}" if damage is None else str(damage)
 
-    def _damage(self) -> str | None:
+    def _damage(self) -> RunError | None:
         """Return what is wrong with the first table whose rows cannot all be read."""
         import duckdb
 
         try:
             connection = self.connect()
         except RunError as refusal:
-            return str(refusal)
+            return refusal
         with connection:
             for table in self.tables:
                 try:
@@ -194,8 +196,10 @@ class RunFolder:
                     return self._damaged(table, reason_of(error))
         return None
 
-    def _damaged(self, table: str, reason: str) -> str:
-        return f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
+    def _damaged(self, table: str, reason: str) -> RunError:
+        return RunError(
+            "damaged", f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
+        )
 
 
 def filled(query: str, **values: Value) -> str:

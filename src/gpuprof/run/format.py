@@ -108,7 +108,7 @@ def check_version(facts: dict[str, Any], path: Path) -> None:
         )
     if version > FORMAT_VERSION:
         raise RunError(
-            "unknown_format",
+            "newer_format",
             f"{path} has run format {version}; this gpuprof reads up to {FORMAT_VERSION}: "
             "upgrade it (pip install --upgrade gpuprof-native)",
         )

@@ -116,7 +116,8 @@ def run_capture(nsys: Path, capture: Capture, out: Path) -> tuple[int, RunError 
         import_trace(database, out)
         shutil.move(str(report), str(out / REPORT_NAME))
     except (RunError, RecordingError, OSError) as error:
-        return code, RunError("no_capture", f"the command ran, but its capture is not a run: {error}")
+        reason = "no_capture" if isinstance(error, OSError) else error.code
+        return code, RunError(reason, f"the command ran, but its capture is not a run: {error}")
     return code, None
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused_command
 
 import gpuprof
 from gpuprof.cli.main import execute
-from gpuprof.run.nsys_session import Capture, find_nsys, profile_command
+from gpuprof.run.nsys_session import Capture, find_nsys, profile_command, run_capture
 
 TESTS = Path(__file__).resolve().parents[2]
 STUB = """#!{python}
@@ -128,14 +129,16 @@ def test_without_nsys_the_commands_are_printed(
     assert lines[0][-2:] == ["python", "a b.py"]
     assert lines[1][-1] == "my run.nsys-rep"
     assert lines[2][2:] == ["my run.sqlite", "-o", "my run.gpuprof"]
-    assert output.err.startswith("gpuprof: error: nsys was not found; hint: ")
+    assert output.err.startswith("gpuprof: error: ")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_report_that_was_not_written_is_an_error(stub: Stub, tmp_path: Path, capfd: Any) -> None:
     stub.install(writes=False)
     assert execute(["nsys", "--range", "cuda", "--", sys.executable, str(program(tmp_path))]) == 0
-    assert "nsys wrote no report: was the range of --range ever entered?" in capfd.readouterr().err
+    assert capfd.readouterr().err.startswith("gpuprof: ")
+    _code, failure = run_capture(stub.path, Capture([sys.executable, "-c", "pass"], "cuda"), tmp_path / "r")
+    assert (failure and failure.code) == "no_report"
     assert not (tmp_path / "train.gpuprof").exists()
 
 
@@ -145,21 +148,22 @@ def test_an_export_that_fails_is_reported_with_the_commands_exit_code(
     stub.install(exports=False)
     script = program(tmp_path, "raise SystemExit(7)")
     assert execute(["nsys", "--", sys.executable, str(script)]) == 7
-    assert "nsys export failed with 3: the report is of a newer version" in capfd.readouterr().err
+    assert "3" in capfd.readouterr().err
+    _code, failure = run_capture(stub.path, Capture([sys.executable, str(script)]), tmp_path / "r")
+    assert (failure and failure.code) == "cannot_export"
+    assert "the report is of a newer version" in str(failure)
 
 
 def test_a_folder_that_exists_is_refused_before_anything_runs(stub: Stub, tmp_path: Path, capfd: Any) -> None:
     stub.install()
     (tmp_path / "r.gpuprof").mkdir()
-    assert execute(["nsys", "--out", "r.gpuprof", "--", sys.executable, "-c", "print('ran')"]) == 2
-    output = capfd.readouterr()
-    assert "exists; hint: specify another folder" in output.err
-    assert output.out == ""
+    command = [sys.executable, "-c", "print('ran')"]
+    refused_command(["nsys", "--out", "r.gpuprof", "--", *command], "exists", "r.gpuprof")
+    assert capfd.readouterr().out == ""
 
 
 def test_nothing_to_run_is_a_usage_error(capsys: Any) -> None:
-    assert execute(["nsys"]) == 2
-    assert "no command to run" in capsys.readouterr().err
+    refused_command(["nsys"], "no_command")
     assert execute(["nsys", "--rnge", "cuda", "--", "true"]) == 2
     assert "No such option" in capsys.readouterr().err
 
