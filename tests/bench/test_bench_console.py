@@ -73,7 +73,8 @@ def test_a_failure_is_reported_next_to_that_of_the_files(
     monkeypatch.setattr(results, "write_whole", full)
     assert execute(WORDS) == 2
     err = capsys.readouterr().err
-    assert "batch size 8 does not fit; cannot write" in err
+    assert "batch size 8 does not fit; " in err
+    assert "out/" in err
     assert len(err.splitlines()) == 1
 
 

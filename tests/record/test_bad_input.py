@@ -19,6 +19,8 @@ from unclosed_run import SPANS_WRITTEN
 
 import gpuprof
 from gpuprof import _native
+from gpuprof.run.losses import Loss, LossCode
+from gpuprof.run.messages import loss_text
 
 QUIET = {"layers": False, "operators": False}
 RUN = ("-m", "gpuprof", "run")
@@ -44,7 +46,7 @@ def span_once(name: str = "a") -> None:
         (["--out", "there", "main.py"], "there"),
         (["--out", "main.py", "main.py"], "main.py"),
         (["--out", "main.py/r.gpuprof", "main.py"], "main.py"),
-        (["--out", "", "main.py"], "."),
+        (["--out", "", "main.py"], ""),
         (["--out", "x" * 300, "main.py"], "x" * 300),
     ],
 )
@@ -73,7 +75,7 @@ def test_a_script_that_cannot_be_read(tmp_path: Path, run_python: Any) -> None:
     [
         ("there", ["there", "exists"]),
         ("file", ["file", "exists"]),
-        ("no/such.gpuprof", ["no does not exist"]),
+        ("no/such.gpuprof", ["no"]),
         ("file/r.gpuprof", ["file/r.gpuprof"]),
         ("x" * 300, ["x" * 300]),
         ("nul\0byte", ["null"]),
@@ -95,29 +97,29 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, name: str, words: list[str
 @pytest.mark.parametrize("name", ["layers", "operators", "work", "counters"])
 @pytest.mark.parametrize("value", ["no", 3, None])
 def test_what_is_no_switch_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(gpuprof.RecordingError) as caught:
+    with refused(gpuprof.RecordingError, "invalid_option") as caught:
         gpuprof.profile(**{name: value})
-    check_message(caught.value, f"profile({name}={value!r}) must be True or False")
+    check_message(caught.value, name, repr(value))
 
 
 @pytest.mark.parametrize("value", ["no", 3, None])
 def test_a_sampler_that_does_not_exist_is_refused(value: Any) -> None:
-    with pytest.raises(gpuprof.RecordingError) as caught:
+    with refused(gpuprof.RecordingError, "invalid_option") as caught:
         gpuprof.profile(python=value)
-    check_message(caught.value, f'profile(python={value!r}) must be "auto", "pyinstrument", True or False')
+    check_message(caught.value, repr(value))
 
 
 def test_a_folder_without_a_name_is_refused() -> None:
-    with pytest.raises(gpuprof.RecordingError) as caught:
+    with refused(gpuprof.RecordingError, "no_folder_name") as caught:
         gpuprof.profile(out="", **QUIET)
-    check_message(caught.value, 'profile(out="") is not a folder')
+    check_message(caught.value)
 
 
 @pytest.mark.parametrize("out", [5, b"r.gpuprof", ["r.gpuprof"]])
 def test_what_is_no_path_is_refused(out: Any) -> None:
-    with pytest.raises(gpuprof.RecordingError) as caught:
+    with refused(gpuprof.RecordingError, "invalid_option") as caught:
         gpuprof.profile(out=out, **QUIET)
-    check_message(caught.value, f"profile(out=...) takes a path, not {type(out).__name__}")
+    check_message(caught.value, type(out).__name__)
 
 
 @pytest.mark.parametrize("call", [lambda: _native.start_recording("/no/such"), lambda: _decode("/no/such")])
@@ -204,7 +206,8 @@ def check_lossy(run: gpuprof.Run, written: int) -> None:
     assert run.meta["complete"] is False
     assert totals["dropped_events"] > 0
     assert "disk_failed" in note_codes(run.meta)
-    assert f"lost: {totals['dropped_events']:,} events dropped" in str(run.summary("span"))
+    lost = loss_text(Loss(LossCode.DROPPED_EVENTS, totals["dropped_events"]))
+    assert f"lost: {lost}" in " ".join(str(run.summary("span")).split())
     # The last span may have had room for its beginning only.
     assert abs(2 * written - (totals["events"] + totals["dropped_events"])) <= 2
     ((count,),) = run.sql("SELECT count(*) FROM spans WHERE name = 's' AND depth = 0").fetchall()
@@ -253,7 +256,7 @@ def test_processes_that_find_no_room_are_reported(
     dropped = meta["totals"]["dropped_events"]
     assert 600 <= dropped <= 610  # two of each span, and the task in which a process begins
     assert 3 in [each["count"] for each in meta["damage"] if each["code"] == "no_room"]
-    assert f"{dropped} events dropped" in run_python("-m", "gpuprof", "summary", run).stdout
+    assert str(dropped) in run_python("-m", "gpuprof", "summary", run).stdout
 
 
 def test_a_file_size_limit_while_recording(tmp_path: Path, run_python: Any) -> None:
@@ -301,9 +304,8 @@ def test_a_disk_that_is_full_when_the_tables_are_written(
     with pytest.warns(RuntimeWarning, match="No space left") as warned, recording:
         span_once("kept")
     assert len(warned) == 1
-    check_message(warned[0].message, str(disk / "r.gpuprof"), "open it again")
-    assert "r.gpuprof: No space left on device; what was recorded is kept" in str(warned[0].message)
-    with pytest.raises(gpuprof.RunError) as caught:
+    check_message(warned[0].message, str(disk / "r.gpuprof"))
+    with refused(gpuprof.RunError, "cannot_write") as caught:
         _ = recording.run
     check_message(caught.value, str(disk / "r.gpuprof"))
     (disk / "filler").unlink()

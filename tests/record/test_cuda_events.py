@@ -10,6 +10,8 @@ from typing import Any
 
 from run_codes import note_codes, source_code
 
+from gpuprof.run.native_messages import NATIVE
+
 LAYERS_WITHOUT_CUPTI = """
 initialize()
 cupti().stub_set(b"cuptiSubscribe", ctypes.c_int64(35))
@@ -63,7 +65,7 @@ recording.run.flamegraph("page.html", weight="gpu")
         "inner.1": [16_000, 16_000],
     }
     assert (facts["kernels"], facts["gpu_ns"]) == (0, 30_000)
-    assert "no permission to trace the GPU" in facts["kernel"][0]
+    assert NATIVE.text("cupti_no_permission", status["values"]["detail"]) in facts["kernel"][0]
     gpu = facts["gpu"]
     assert gpu["method"] == "cuda_events"
     assert (gpu["layers"], gpu["untimed"], gpu["captured"], gpu["unfinished"]) == (8, 0, 0, 0)

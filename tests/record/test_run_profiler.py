@@ -217,7 +217,7 @@ def run_with_result(
 
 
 def kept_in(tmp_path: Path, failure: str) -> Path:
-    found = re.search(r"kept in (\S+\.json)", failure)
+    found = re.search(r"(?<= )(\S+/(?:trace|functions)\.json)", failure)
     assert found is not None, failure
     assert Path(found[1]).is_relative_to(tmp_path)
     return Path(found[1])

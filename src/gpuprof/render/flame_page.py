@@ -125,7 +125,7 @@ def _time_weights(trees: list[CallTree], asked: str | None) -> list[TimeWeight]:
     if asked == "gpu":
         raise RunError("no_weight", "not all runs contain GPU work; hint: omit --weight, or use cpu")
     raise RunError(
-        "unknown_weight", f"runs are compared by cpu or gpu time, not by {asked}; hint: omit --weight"
+        "not_comparable_weight", f"runs are compared by cpu or gpu time, not by {asked}; hint: omit --weight"
     )
 
 

@@ -168,7 +168,8 @@ class RunFolder:
             yield
         except duckdb.Error as error:
             unknown = RunError(
-                "damaged", f"the tables of {self.path} cannot be read ({reason_of(error)}); {_hint_for(error)}"
+                "damaged",
+                f"the tables of {self.path} cannot be read ({reason_of(error)}); {_hint_for(error)}",
             )
             raise self._damage() or unknown from None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused_command
 from roofline_rows import far, near
 from simulated_gpu import DEVICE, L2_BYTES, Operator, SimulatedRun, ceilings_of, copying, on
 
@@ -410,13 +411,10 @@ def test_simulated_run_in_the_command_and_the_page(
     assert "cuda:0" in page.read_text(encoding="utf-8")
 
 
-def test_simulated_run_without_a_gpu_has_no_kernels(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_simulated_run_without_a_gpu_has_no_kernels(tmp_path: Path) -> None:
     on_host = Operator("aten::embedding", bytes=10_000_000, reuse=(far(10_000_000),))
     path = str(SimulatedRun([on_host], gpus=()).call(2).write(tmp_path / "simulated.gpuprof"))
-    assert execute(["roofline", path, "--by", "kernel"]) == 2
-    assert "no kernel" in capsys.readouterr().err
+    refused_command(["roofline", path, "--by", "kernel"], "no_kernels", path)
     assert api.open(path).roofline().devices[0].device == "cpu"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refusals import refused
+from refusals import refused, refused_command
 from run_codes import damage_codes, note_codes, source_code
 
 import gpuprof
@@ -206,10 +206,8 @@ def test_a_table_that_is_gone_is_no_traceback(
     assert ("FLOP/s" in capsys.readouterr().out) == (table == "ceilings")
     assert execute(["flamegraph", str(run.path), "-o", str(tmp_path / "a.html")]) == 0
     assert capsys.readouterr().err == ""
-    assert execute(["roofline", str(run.path)]) == 2
-    error = capsys.readouterr().err
-    assert f" no {table} " in f"{error} "
-    assert len(error.splitlines()) == 1
+    code = "work_not_counted" if table == "work" else "no_ceilings"
+    refused_command(["roofline", run.path], code, run.path)
 
 
 def test_a_summary_without_work_has_no_such_columns(tmp_path: Path) -> None:
@@ -670,38 +668,33 @@ def test_the_page_is_written(run: gpuprof.Run, tmp_path: Path, capsys: Any) -> N
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_run_without_work_has_a_hint(tmp_path: Path, capsys: Any) -> None:
+NOT_COUNTED = missing_work_text(SourceStatus.off(Reason.NOT_WANTED))
+
+
+def test_a_run_without_work_is_refused_in_one_line(tmp_path: Path) -> None:
     with gpuprof.profile(out=tmp_path / "r"):
         pass
-    assert execute(["roofline", str(tmp_path / "r")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "gpuprof run --work" in line
-    assert "work=True" in line
+    refused_command(["roofline", tmp_path / "r"], "no_work", tmp_path / "r", NOT_COUNTED)
 
 
 @pytest.mark.parametrize(
-    ("source", "expected", "advised"),
+    ("source", "code", "reason"),
     [
-        (
-            SourceStatus.on(Method.COUNTED),
-            "the program did not end in order (killed, or os._exit)",
-            False,
-        ),
-        (SourceStatus.off(Reason.FAILED, error="torch is too old"), "work: torch is too old", False),
-        (None, "gpuprof run --work", True),
+        (SourceStatus.on(Method.COUNTED), "lost_work", ""),
+        (SourceStatus.off(Reason.FAILED, error="torch is too old"), "no_work", "torch is too old"),
+        (None, "no_work", NOT_COUNTED),
     ],
 )
 def test_a_run_that_lost_its_work_has_no_hint_to_count_it(
-    run: gpuprof.Run, source: SourceStatus | None, expected: str, advised: bool
+    run: gpuprof.Run, source: SourceStatus | None, code: str, reason: str
 ) -> None:
     sources = {name: plain for name, plain in run.meta["sources"].items() if name != "work"}
     lost = with_meta(
         run, work=None, sources=sources if source is None else {**sources, "work": source.to_plain()}
     )
-    with pytest.raises(gpuprof.RunError) as caught:
+    with refused(gpuprof.RunError, code, reason) as caught:
         lost.roofline()
-    assert expected in str(caught.value)
-    assert ("--work" in str(caught.value)) is advised
+    assert (NOT_COUNTED in str(caught.value)) is (source is None)
 
 
 def write_trace(path: Path) -> Path:
@@ -757,9 +750,8 @@ def test_evidence_takes_what_is_left_and_goes_without_the_next_resource(run: gpu
     assert table_with(run, long, Evidence(both)).endswith("80 of 100 GFLOP/s fp32; 8 of 10 GB/s dram")
 
 
-def test_a_folder_as_the_page_is_refused(run: gpuprof.Run, tmp_path: Path, capsys: Any) -> None:
-    assert execute(["roofline", str(run.path), "-o", str(tmp_path)]) != 0
-    assert "such as roofline.html" in capsys.readouterr().err
+def test_a_folder_as_the_page_is_refused(run: gpuprof.Run, tmp_path: Path) -> None:
+    refused_command(["roofline", run.path, "-o", tmp_path], "is_a_folder", tmp_path)
 
 
 def test_whole_numbers_have_a_ceiling_of_operations(run: gpuprof.Run) -> None:
@@ -775,9 +767,8 @@ def test_times_of_layers_have_their_own_units(run: gpuprof.Run) -> None:
     assert all(re.match(r"\d+ operators? in [\d.,]+ (ns|us|ms), (empty )?dispatch ", line) for line in lines)
 
 
-def test_by_kernel_is_refused_with_the_reason(run: gpuprof.Run, capsys: Any) -> None:
-    assert execute(["roofline", str(run.path), "--by", "kernel"]) == 2
-    assert "--by operator" in capsys.readouterr().err
+def test_by_kernel_is_refused_with_the_reason(run: gpuprof.Run) -> None:
+    refused_command(["roofline", run.path, "--by", "kernel"], "no_kernels", run.path)
 
 
 SCRIPT = """

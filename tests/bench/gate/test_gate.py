@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from batches import batch_of
-from refusals import refused
+from refusals import refused, refused_command
 
 from gpuprof.bench.gate.gate import judge, runs_needed
 from gpuprof.bench.gate.result import Gate, GateRow, Thresholds
@@ -21,6 +21,7 @@ from gpuprof.bench.measure.host import MachineUse
 from gpuprof.bench.results.files import Stamp, document_of, to_json
 from gpuprof.bench.results.run_figures import RunMetric
 from gpuprof.bench.results.stored import Configuration, read_result_file
+from gpuprof.cli import main
 from gpuprof.cli.gate import METRICS
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
@@ -135,8 +136,7 @@ def test_another_machine_is_refused_unless_allowed(write: Write, capsys: pytest.
     old = write("old.json", (1, runs(10, 1)))
     new = write("new.json", (1, runs(10, 2)), change=other_processor)
     command = ["gate", "--baseline", str(old), "--candidate", str(new)]
-    assert execute(command) == 2
-    assert "another machine" in capsys.readouterr().err
+    refused_command(command, "other_machine", old, new)
     assert execute([*command, "--any-machine", "--json"]) == 0
     notes = json.loads(capsys.readouterr().out)["notes"]
     assert "different_machines" in [each["code"] for each in notes]
@@ -147,13 +147,10 @@ def other_threads(document: dict[str, Any]) -> None:
         each["description"]["details"] = {"threads": "64"}
 
 
-def test_other_threads_are_refused_like_another_machine(
-    write: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_threads_are_refused_like_another_machine(write: Write) -> None:
     old = write("old.json", (1, runs(10, 1)))
     new = write("new.json", (1, runs(10, 2)), change=other_threads)
-    assert execute(["gate", "--baseline", str(old), "--candidate", str(new)]) == 2
-    assert "threads None and 64" in capsys.readouterr().err
+    refused_command(["gate", "--baseline", old, "--candidate", new], "other_machine", "64")
 
 
 def cold_caches(document: dict[str, Any]) -> None:
@@ -186,26 +183,21 @@ def no_row(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("change", "code", "value"),
     [
-        (cold_caches, "measured with caches warm"),
-        (other_data, "was measured with data None"),
-        (no_process_runs, "no process run"),
-        (newer_format, "format 99"),
-        (no_results, "holds no results"),
-        (other_model, "has no configuration of"),
-        (no_row, "cannot be read"),
+        (cold_caches, "measured_differently", "warm"),
+        (other_data, "data_differs", "None"),
+        (no_process_runs, "no_process_run", ""),
+        (newer_format, "unknown_format", "99"),
+        (no_results, "no_results", ""),
+        (other_model, "no_configuration", ""),
+        (no_row, "damaged", "row"),
     ],
 )
-def test_what_cannot_be_compared_is_one_line(
-    write: Write, capsys: pytest.CaptureFixture[str], change: Change, line: str
-) -> None:
+def test_what_cannot_be_compared_is_one_line(write: Write, change: Change, code: str, value: str) -> None:
     old = write("old.json", (1, runs(10, 1)))
     new = write("new.json", (1, runs(10, 2)), change=change)
-    assert execute(["gate", "--baseline", str(old), "--candidate", str(new)]) == 2
-    errors = capsys.readouterr().err
-    assert line in errors
-    assert errors.count("\n") == 1
+    refused_command(["gate", "--baseline", old, "--candidate", new], code, "new.json", value)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"results": 3}', "not json", "[" * 100_000])
@@ -277,8 +269,9 @@ def test_without_runs_there_is_a_hint(write: Write, capsys: pytest.CaptureFixtur
     command = ["gate", "--baseline", str(old), "--candidate", str(new)]
     assert execute(command) == 1
     assert "gpuprof bench --profile" in capsys.readouterr().out
-    assert execute([*command, "--flamegraph", "page.html"]) == 2
-    assert "no run next to" in capsys.readouterr().err
+    with pytest.raises(BenchmarkError) as caught:
+        main._invoke([*command, "--flamegraph", "page.html"])
+    assert caught.value.code == "no_run"
 
 
 def test_an_inconclusive_gate_has_the_required_process_runs(
@@ -323,13 +316,11 @@ def test_what_is_near_the_margin_needs_more_than_it_has() -> None:
     assert runs_needed(found, 0.0018) == 48
 
 
-@pytest.mark.parametrize(("margin", "hint"), [("5", "write 5% or 0.05"), ("1", "write 1% or 0.01")])
-def test_a_margin_in_percent_without_its_sign_has_a_hint(
-    write: Write, capsys: pytest.CaptureFixture[str], margin: str, hint: str
-) -> None:
+@pytest.mark.parametrize(("margin", "fraction"), [("5", "0.05"), ("1", "0.01")])
+def test_a_margin_in_percent_without_its_sign_has_a_hint(write: Write, margin: str, fraction: str) -> None:
     old = write("old.json", (1, runs(10, 1)))
-    assert execute(["gate", "--baseline", str(old), "--candidate", str(old), "--margin", margin]) == 2
-    assert f"'{margin}' is not a fraction; hint: {hint}" in capsys.readouterr().err
+    command = ["gate", "--baseline", old, "--candidate", old, "--margin", margin]
+    refused_command(command, "invalid_fraction", f"'{margin}'", fraction)
 
 
 def rename(old: str, new: str) -> Change:

@@ -250,7 +250,8 @@ def test_nan_is_found_where_outputs_are_checked() -> None:
         assert expected is None or expected in str(found.failure)
     later = Outputs(*[np.ones(2)] * 50, np.array([math.inf, 1.0]))
     found = measure(later, Settings(check_outputs=True, warmup=10, iterations=100), clock=later.clock)
-    assert "infinity in the output of a call after" in str(found.failure)
+    assert found.failure is not None
+    assert "infinity" in str(found.failure)
     assert len(found.samples_ns) == 100
 
 
@@ -321,11 +322,14 @@ def test_a_timer_keeps_finished_calls() -> None:
         {"precision": 0},
         {"mode": "fast"},
         {"caches": "tepid"},
-        {"caches": "cold", "mode": "throughput"},
     ],
 )
 def test_settings_that_make_no_sense_are_refused_in_one_line(wrong: dict[str, Any]) -> None:
-    with pytest.raises(BenchmarkError) as raised:
+    with refused(BenchmarkError, "invalid_option", *wrong) as raised:
         Settings(**wrong)
-    assert next(iter(wrong)) in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_throughput_has_no_cold_caches() -> None:
+    with refused(BenchmarkError, "cold_throughput"):
+        Settings(caches="cold", mode="throughput")

@@ -314,21 +314,20 @@ def test_calibrations_make_batches_of_as_many_samples_as_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "code", "values"),
     [
-        ("int8_dynamic", "unknown recipe 'int8_dynamic': did you mean int8-dynamic"),
-        ("zzz", "unknown recipe 'zzz'; hint: use one of fp32"),
-        ("pruned:1.5", "--recipe pruned:1.5: '1.5' is not an option: pruned takes a number between 0 and 1"),
-        ("pruned:0.5:7", "'7' is not an option"),
-        ("int8-static:0", "'0' is not an option"),
-        ("pruned-int8:8:0.5", "'0.5' is not an option"),
-        ("bf16:2", "bf16 takes none"),
+        ("int8_dynamic", "unknown_recipe", ["'int8_dynamic'", "int8-dynamic"]),
+        ("zzz", "unknown_recipe", ["'zzz'", "fp32"]),
+        ("pruned:1.5", "unknown_recipe_option", ["pruned:1.5", "'1.5'"]),
+        ("pruned:0.5:7", "unknown_recipe_option", ["'7'"]),
+        ("int8-static:0", "unknown_recipe_option", ["'0'"]),
+        ("pruned-int8:8:0.5", "unknown_recipe_option", ["'0.5'"]),
+        ("bf16:2", "unknown_recipe_option", ["bf16", "'2'"]),
     ],
 )
-def test_wrong_recipes_are_one_line(text: str, line: str) -> None:
-    with pytest.raises(BenchmarkError) as caught:
+def test_wrong_recipes_are_one_line(text: str, code: str, values: list[str]) -> None:
+    with refused(BenchmarkError, code, *values):
         parse_recipe(text)
-    assert line in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def build_roofline(folder: RunFolder) -> Roofline:
     """Classify the operators of a run. Raises RunError for a run without counted work or without ceilings."""
     work = folder.meta.get("work")
     if not work:
-        raise RunError("no_work", f"{folder.path} holds no counted work{_why_no_work(folder.meta)}")
+        raise _no_work(folder)
     counted = with_measured(load_counted(folder), load_measured(folder))
     if not counted:
         reasons = "; ".join(_work_notes(folder.meta)) or "no model was called"
@@ -290,13 +290,17 @@ def _add(
 # ---- why there is no work, and notes ---------------------------------------------------------
 
 
-def _why_no_work(meta: Mapping[str, Any]) -> str:
+def _no_work(folder: RunFolder) -> RunError:
     """Return why, with a hint unless the run was recorded with work."""
-    status = work_status(meta)
+    status = work_status(folder.meta)
     if not status.is_on:
-        return f": {missing_work_text(status)}"
-    why = ": the program did not end in order (killed, or os._exit)"
-    return "; ".join([why, *_work_notes(meta), "record it again and let it end"])
+        return RunError("no_work", f"{folder.path} holds no counted work: {missing_work_text(status)}")
+    notes = "".join(f"; {each}" for each in _work_notes(folder.meta))
+    return RunError(
+        "lost_work",
+        f"{folder.path} holds no counted work: the program did not end in order (killed, or os._exit)"
+        f"{notes}; record it again and let it end",
+    )
 
 
 def _work_notes(meta: Mapping[str, Any]) -> list[str]:
