@@ -10,8 +10,6 @@ from typing import Any
 
 from run_codes import note_codes, source_code
 
-from gpuprof.run.native_messages import NATIVE
-
 LAYERS_WITHOUT_CUPTI = """
 initialize()
 cupti().stub_set(b"cuptiSubscribe", ctypes.c_int64(35))
@@ -65,7 +63,7 @@ recording.run.flamegraph("page.html", weight="gpu")
         "inner.1": [16_000, 16_000],
     }
     assert (facts["kernels"], facts["gpu_ns"]) == (0, 30_000)
-    assert NATIVE.text("cupti_no_permission", status["values"]["detail"]) in facts["kernel"][0]
+    assert "35" in facts["kernel"][0]
     gpu = facts["gpu"]
     assert gpu["method"] == "cuda_events"
     assert (gpu["layers"], gpu["untimed"], gpu["captured"], gpu["unfinished"]) == (8, 0, 0, 0)
