@@ -132,5 +132,5 @@ def test_facts_of_format_1_are_typed_when_they_are_read(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    with refused(RunError, "unknown_format"):
+    with refused(RunError, "newer_format"):
         current_format({"format_version": 3}, tmp_path)
