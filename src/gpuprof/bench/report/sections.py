@@ -31,7 +31,7 @@ Read = Callable[[BatchFigures], float | None]
 class Section:
     """A heading with what is below it; `lead` is its result in one sentence.
 
-    `folded` is the heading of the lines; `single_lines` are each single one where the lines group many.
+    `folded` is the heading of the lines; `single_lines` are single ones of those that a line groups.
     """
 
     key: str
@@ -307,10 +307,10 @@ def _method_section(document: ComparisonDocument, tables: ReportTables) -> Secti
         "method",
         "Method and validity",
         tables=tuple(each for each in found if each is not None),
-        lines=(*_unavailable(document), *map(str, document.notes), *grouped),
+        lines=tuple(dict.fromkeys([*_unavailable(document), *map(str, document.notes), *grouped])),
         folded="Notes and warnings",
-        single_lines=single if len(single) > len(grouped) else (),
-        single_title=f"All {len(single):,} warnings, each with its evidence",
+        single_lines=single,
+        single_title=f"{len(single):,} warnings, each with its evidence",
     )
 
 

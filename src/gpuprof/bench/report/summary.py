@@ -104,9 +104,18 @@ def located_warnings(document: ComparisonDocument) -> dict[str, list[LocatedWarn
 
 
 def warning_lines(document: ComparisonDocument) -> tuple[str, ...]:
-    """Return each warning with its evidence."""
-    found = located_warnings(document)
-    return tuple(f"{title(code)}: {each}" for code, group in found.items() for each in group)
+    """Return each warning with its evidence, but for those that the line of their group has already."""
+    lines = (
+        f"{title(code)}: {each}"
+        for code, group in located_warnings(document).items()
+        if not _is_one_fact(group)
+        for each in group
+    )
+    return tuple(dict.fromkeys(lines))
+
+
+def _is_one_fact(group: list[LocatedWarning]) -> bool:
+    return all(each.warning == group[0].warning for each in group)
 
 
 def warning_groups(document: ComparisonDocument) -> Iterator[str]:
@@ -117,7 +126,7 @@ def warning_groups(document: ComparisonDocument) -> Iterator[str]:
         begin = f"{title(code)}: in {count:,} of {measurements:,} measurements"
         if len(group) == 1:
             yield f"{begin}: {group[0]}"
-        elif all(each.warning == group[0].warning for each in group):
+        elif _is_one_fact(group):
             yield f"{begin}: {group[0].warning}"
         else:
             yield f"{begin}, worst: {max(group, key=lambda each: each.weight)}"
