@@ -4,25 +4,38 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpuprof.bench.config import JobSettings, SystemSpec
+from gpuprof.bench.facts import Diagnostic, warning
 from gpuprof.bench.failures import Failure, failure_of
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.scaling import LargestBatch, saturation_point
+from gpuprof.bench.results.columns import row_of
 from gpuprof.bench.results.result import ProcessRunResult, Result
+from gpuprof.bench.results.target import QUANTILES
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import GpuprofError
+from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.units import format_duration
+
+
+def _local_time() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 @dataclass(slots=True, repr=False)
 class BatchResult:
-    """What was measured of one batch size, in all process runs."""
+    """What was measured of one batch size, in all process runs.
+
+    `result["latency_p50_ms"]` and `dict(result)` read it by the columns of the result files; None is an
+    empty cell. `timestamp` is the local time of its first process run.
+    """
 
     batch_size: int
     description: SystemDescription
@@ -30,6 +43,15 @@ class BatchResult:
     environment: dict[str, Any]
     launches: list[ProcessRunResult] = field(default_factory=list)
     in_process: bool = False
+    timestamp: str = field(default_factory=_local_time)
+
+    def __getitem__(self, column: str) -> Any:
+        """Return the value of a column of the result files. Raises KeyError."""
+        return row_of(self)[column]
+
+    def keys(self) -> KeysView[str]:
+        """Return the columns of the result files."""
+        return row_of(self).keys()
 
     def __repr__(self) -> str:
         """Return it on one line: the samples alone fill pages."""
@@ -51,6 +73,25 @@ class BatchResult:
             launches=tuple(self.launches),
             environment=self.environment,
         )
+
+    def latency_s(self, quantile: float) -> float | None:
+        """Return a quantile in seconds; None where the samples do not suffice for its interval.
+
+        With a fixed number of iterations it is returned whatever their number: see `warnings`.
+        """
+        found = self.result.quantile(quantile)
+        is_fixed = self.settings.measuring.iterations is not None
+        return self.result.plain_quantile(quantile) if found is None and is_fixed else found
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """The warnings about the figures; `unreliable_quantiles` about those without an interval."""
+        result, needed = self.result, {}
+        if self.settings.measuring.iterations is not None and result.count:
+            short = {name: q for name, q in QUANTILES.items() if result.estimate(q) is None}
+            needed = {name: samples_needed(q) for name, q in short.items()}
+        found = (warning("unreliable_quantiles", samples=result.count, needed=needed),) if needed else ()
+        return (*found, *result.warnings)
 
     def tokens_per_s(self, samples_per_s: float | None) -> float | None:
         """Tokens per second of a sequence model, None for others."""
