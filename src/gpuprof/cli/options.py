@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, TypeVar
 
 import click
 
@@ -123,6 +123,46 @@ def measuring_options(process_runs: int) -> Callable[[Command], Command]:
         return command
 
     return decorate
+
+
+class ListsCommand(click.Command):
+    """A command whose list options take several words too: `--batch-sizes 1 8 32` is `1,8,32`.
+
+    `lists` has for each option whether a later word belongs to its list; the first one always does.
+    """
+
+    lists: ClassVar[Mapping[str, Callable[[str], bool]]] = {
+        "--batch-sizes": lambda word: word.replace(",", "").isdigit(),
+        "--models": lambda word: not word.startswith("-"),
+    }
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line with each list as one word."""
+        return super().parse_args(ctx, join_lists(args, self.lists))
+
+
+def join_lists(words: Sequence[str], lists: Mapping[str, Callable[[str], bool]]) -> list[str]:
+    """Return `words` with the values of each list option joined by commas, up to a `--`.
+
+    Raises UsageError for a list without a value.
+    """
+    joined: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            return [*joined, word, *left]
+        name, separator, first = word.partition("=")
+        if name not in lists:
+            joined.append(word)
+            continue
+        values = [first] if separator else []
+        while left and not left[0].startswith("-") and (not values or lists[name](left[0])):
+            values.append(left.pop(0))
+        if not values:
+            raise UsageError("no_value", f"{name} has no value; hint: write them after it, as {name} A,B.")
+        joined += [name, ",".join(values)]
+    return joined
 
 
 AGAINST = "--against"

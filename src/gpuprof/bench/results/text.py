@@ -85,10 +85,10 @@ def notes_of(session: SessionResult) -> list[str]:
     notes += _memory_notes(session.batches)
     notes += [f"energy: {line}" for line in energy_notes(session.batches)]
     notes += _sample_count_notes(session.batches)
-    return list(dict.fromkeys([*notes, *_warning_notes(session.batches)]))
+    return list(dict.fromkeys([*notes, *warning_notes(session.batches)]))
 
 
-def _warning_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
+def warning_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
     """Yield each warning once, with its first evidence; the JSON has all of them."""
     kinds: dict[str, list[tuple[int, str]]] = {}
     for batch in batches:
