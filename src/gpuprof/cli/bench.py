@@ -126,7 +126,7 @@ class BenchOptions(MeasuringOptions):
 @click.command(
     "bench", cls=BenchCommand, short_help="Measure latency, throughput, memory and energy of a model."
 )
-@click.argument("model", metavar="MODEL", required=False)
+@click.argument("model", metavar="[MODEL]", required=False)
 @click.option(
     "--model",
     "models",

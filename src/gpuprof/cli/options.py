@@ -74,7 +74,9 @@ def typed(options: Callable[..., T]) -> Callable[[Callable[[T], None]], Command]
     return decorate
 
 
-def measuring_options(process_runs: int) -> Callable[[Command], Command]:
+def measuring_options(
+    process_runs: int, iterations_aliases: Sequence[str] = ()
+) -> Callable[[Command], Command]:
     """Add the options of `bench.options.MeasuringOptions`; `process_runs` is the default of `--launches`."""
     count = click.IntRange(min=1)
     options = (
@@ -84,7 +86,7 @@ def measuring_options(process_runs: int) -> Callable[[Command], Command]:
                      metavar="1,8", help="Measure these batch sizes. gpuprof bench: auto doubles the size "
                                          "up to the memory limit. "
                           "Default: 1."),
-        click.option("--iterations", type=count, metavar="N",
+        click.option("--iterations", *iterations_aliases, "iterations", type=count, metavar="N",
                      help="Measure N calls. Default: until the interval of the median is 1% wide."),
         click.option("--warmup", type=click.IntRange(min=0), metavar="N",
                      help="Make N warm-up calls. Default: until the times are steady."),
