@@ -81,7 +81,8 @@ def measuring_options(
     count = click.IntRange(min=1)
     options = (
         click.option("--framework", default="auto", metavar="NAME",
-                     help="Run models in NAME: pytorch, jax, onnxruntime, ... Default: chosen by MODEL."),
+                     help="Run models in NAME: pytorch, jax, onnxruntime, ... gpuprof bench: both for pytorch"
+                          " and jax. Default: chosen by MODEL."),
         click.option("--batch-sizes", "--batch-size", "batch_sizes", default="1", callback=numbers,
                      metavar="1,8", help="Measure these batch sizes. gpuprof bench: auto doubles the size "
                                          "up to the memory limit. "
