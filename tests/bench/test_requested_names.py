@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpuprof import bench
-from gpuprof.bench.results.columns import COLUMNS
+from gpuprof.bench.results.batch import COLUMNS
 from gpuprof.cli.main import Commands
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from typing import Any
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.failures import DoesNotFitError, failure_of
 from gpuprof.bench.measure.scaling import ProbeOutcome, largest_batch
-from gpuprof.bench.results.columns import Stamp, row_of
+from gpuprof.bench.results.batch import Stamp, row_of
 from gpuprof.bench.results.files import document_of, to_csv, to_json
 from gpuprof.bench.results.session import BenchFinding, SessionResult
 from gpuprof.bench.results.target import LatencyTarget

@@ -24,8 +24,9 @@ from gpuprof.bench.options import (
     each_framework,
     each_model,
 )
+from gpuprof.bench.results.batch import BatchResult
 from gpuprof.bench.results.files import FORMATS, ResultFiles
-from gpuprof.bench.results.session import BatchResult, SessionResult
+from gpuprof.bench.results.session import SessionResult
 from gpuprof.bench.results.suite_text import SuiteText
 from gpuprof.bench.validation import available_devices, check_spec
 from gpuprof.bench.workers.process import refuse_in_worker

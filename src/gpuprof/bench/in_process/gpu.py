@@ -24,14 +24,16 @@ from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.bench.models.model_transfer import spec_of_model
 from gpuprof.bench.workers.measuring import record_run
 from gpuprof.errors import BenchmarkError, RunError, UnavailableError
-from gpuprof.opened_run import Run
-from gpuprof.opened_run import open as open_run
-from gpuprof.profiling import profile
 from gpuprof.record.device_samples import has_driver
+from gpuprof.record.options import RecordingOptions
 from gpuprof.record.ranges import nsight_range
+from gpuprof.record.recording import Recording
+from gpuprof.record.recording_folder import create_folder
+from gpuprof.run.facts import statuses_of
 from gpuprof.run.folder import RunFolder
 from gpuprof.run.messages import reason_text
 from gpuprof.run.nsys_session import Capture, find_nsys, run_capture
+from gpuprof.run.writer import close_run
 
 _PROGRAM = (
     "import sys; from gpuprof.bench.in_process.gpu import call_under_nsight as call; call(*sys.argv[1:])"
@@ -66,7 +68,7 @@ class GPUProfiler:
             code, failure = run_capture(nsys, Capture(command, "cuda"), out)
             if failure is not None or code != 0:
                 raise BenchmarkError("failed", f"the model under nsys ended with {code}: {failure}")
-            found = _kernels_and_transfers(open_run(out))
+            found = _kernels_and_transfers(RunFolder(out))
             return {**found, "bounds": _bounds(placed, moved(inputs, self.device), Path(folder))}
 
     def analyze_gpu_utilization(
@@ -85,12 +87,23 @@ class GPUProfiler:
             )
         system = CallableSystem(placed, given)
         with tempfile.TemporaryDirectory(prefix="gpuprof-gpu-") as folder, without_gradients():
-            with profile(out=Path(folder) / "gpu.gpuprof", layers=False, operators=False) as recording:
-                end_s = time.monotonic() + duration_sec
-                while time.monotonic() < end_s:
-                    system.run()
-                    system.synchronize()
-            return _readings(recording.run)
+            path = Path(folder) / "gpu.gpuprof"
+            create_folder(path)
+            recording = Recording(path, RecordingOptions(layers=False, operators=False))
+            recording.start()
+            try:
+                _call_for(system, duration_sec)
+            finally:
+                recording.stop()
+            close_run(path)
+            return _readings(RunFolder(path))
+
+
+def _call_for(system: CallableSystem, duration_s: float) -> None:
+    end_s = time.monotonic() + duration_s
+    while time.monotonic() < end_s:
+        system.run()
+        system.synchronize()
 
 
 class GivenInputs:
@@ -119,7 +132,7 @@ def call_under_nsight(model: str, device: str) -> None:
         system.synchronize()
 
 
-def _kernels_and_transfers(run: Run) -> dict[str, list[dict[str, Any]]]:
+def _kernels_and_transfers(run: RunFolder) -> dict[str, list[dict[str, Any]]]:
     kernels = run.sql(
         "SELECT name, count(*), sum(duration_ns) / 1e6, sum(duration_ns) / sum(sum(duration_ns)) OVER () "
         "FROM kernels GROUP BY name ORDER BY 3 DESC, 1"
@@ -151,8 +164,8 @@ def _bounds(model: Callable[..., Any], inputs: Any, folder: Path) -> dict[str, s
     return {row.layer: None if row.bound is None else row.bound.value for row in layers}
 
 
-def _readings(run: Run) -> dict[str, dict[str, list[float | None]]]:
-    status = run.sources["samples"]
+def _readings(run: RunFolder) -> dict[str, dict[str, list[float | None]]]:
+    status = statuses_of(run.meta)["samples"]
     rows = run.sql("SELECT device, metric, t_ns, value FROM samples ORDER BY t_ns").fetchall()
     if not rows:
         raise UnavailableError(

@@ -14,8 +14,8 @@ from gpuprof.bench.compare.document import document_from
 from gpuprof.bench.report.plot_parts import label
 from gpuprof.bench.report.sections import content_of
 from gpuprof.bench.report.writers import report_page, required_packages
+from gpuprof.bench.results.batch import BatchResult
 from gpuprof.bench.results.files import write_whole
-from gpuprof.bench.results.session import BatchResult
 from gpuprof.errors import BenchmarkError
 from gpuprof.render.page import escaped, html_table, page_style
 

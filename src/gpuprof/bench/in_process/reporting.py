@@ -13,9 +13,8 @@ import numpy as np
 
 from gpuprof.bench.in_process.validation import StatisticalValidator, latencies_of
 from gpuprof.bench.measure.host import describe_environment
-from gpuprof.bench.results.columns import row_of
+from gpuprof.bench.results.batch import BatchResult, row_of
 from gpuprof.bench.results.files import read_results, to_csv, write_whole
-from gpuprof.bench.results.session import BatchResult
 from gpuprof.errors import BenchmarkError
 from gpuprof.text.sanitize import escape_text
 

@@ -18,9 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.bench.results.columns import COLUMNS, MORE_COLUMNS, Stamp, row_of
+from gpuprof.bench.results.batch import COLUMNS, MORE_COLUMNS, BatchResult, Stamp, row_of
 from gpuprof.bench.results.result import Result
-from gpuprof.bench.results.session import BatchResult
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.errors import BenchmarkError, UnavailableError
 from gpuprof.stats.quantiles import samples_needed

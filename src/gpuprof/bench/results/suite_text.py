@@ -11,7 +11,8 @@ from pathlib import Path
 
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks.protocol import SystemDescription
-from gpuprof.bench.results.session import BatchResult, SessionResult
+from gpuprof.bench.results.batch import BatchResult
+from gpuprof.bench.results.session import SessionResult
 from gpuprof.bench.results.text import UNAVAILABLE, title_of, warning_notes
 from gpuprof.text.sanitize import escape_text
 

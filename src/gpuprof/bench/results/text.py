@@ -17,8 +17,8 @@ from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import duration_parts, format_bytes, format_quantity
 
 if TYPE_CHECKING:
-    from gpuprof.bench.results.columns import Stamp
-    from gpuprof.bench.results.session import BatchResult, BenchFinding, SessionResult, Startup
+    from gpuprof.bench.results.batch import BatchResult, Stamp
+    from gpuprof.bench.results.session import BenchFinding, SessionResult, Startup
     from gpuprof.stats.quantiles import Estimate
 
 
