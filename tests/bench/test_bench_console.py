@@ -84,7 +84,7 @@ def test_a_closed_pipe_loses_no_files(
     def closed(*_words: Any, **_options: Any) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(command, "_print", closed)
+    monkeypatch.setattr(command._Output, "_print", closed)
     monkeypatch.setattr("gpuprof.cli.main._forget_standard_output", lambda: None)
     assert execute(WORDS) == EXIT_BROKEN_PIPE
     assert endings(tmp_path) == [".csv", ".json", ".md"]

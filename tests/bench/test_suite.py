@@ -25,7 +25,7 @@ DOUBLED = f"{MODELS}:doubled"
 # An iterable of samples has the model measured in this process: no process run is needed.
 HERE: dict[str, Any] = {
     "warmup_iterations": 1, "measurement_iterations": 20, "input_shape": (3,),
-    "data_source": [np.ones(3)] * 4,
+    "data_source": [np.ones(3)] * 4, "batch_sizes": (1,), "csv_output_dir": None, "verbose": False,
 }  # fmt: skip
 
 PARAMETERS = [
@@ -34,15 +34,68 @@ PARAMETERS = [
 ]  # fmt: skip
 
 
-def test_the_suite_has_the_parameters_of_the_contract() -> None:
-    for function in (
-        gpuprof.bench.BenchmarkConfig,
-        gpuprof.bench.run_inference_benchmark,
-        gpuprof.bench.run_benchmark_suite,
-    ):
+def test_the_suite_has_the_parameters_and_defaults_of_the_documents() -> None:
+    bench = gpuprof.bench
+    for function in (bench.BenchmarkConfig, bench.run_inference_benchmark):
+        assert list(inspect.signature(function).parameters) == [*PARAMETERS, "trust_pickle"]
+    suite = inspect.signature(bench.run_benchmark_suite).parameters
+    assert list(suite)[:3] == ["models", "frameworks", "batch_sizes"]
+    assert set(suite) == {*PARAMETERS, "models", "frameworks", "trust_pickle"} - {"model_name", "framework"}
+    for function in (bench.BenchmarkConfig, bench.run_inference_benchmark, bench.run_benchmark_suite):
         parameters = inspect.signature(function).parameters
-        assert list(parameters) == [*PARAMETERS, "trust_pickle"]
         assert parameters["trust_pickle"].kind is inspect.Parameter.KEYWORD_ONLY
+        defaults = {name: each.default for name, each in parameters.items()}
+        assert defaults["batch_sizes"] == (1, 8, 32, 128)
+        assert (defaults["warmup_iterations"], defaults["measurement_iterations"]) == (10, 50)
+        assert (defaults["csv_output_dir"], defaults["verbose"]) == ("results/raw", True)
+
+
+def test_a_suite_prints_the_blocks_of_the_documents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = gpuprof.bench.run_benchmark_suite(
+        DOUBLED, "python", **{**HERE, "batch_sizes": [1, 2], "csv_output_dir": tmp_path, "verbose": True}
+    )
+    lines = capsys.readouterr().out.splitlines()
+    titles = [lines[place + 1] for place, line in enumerate(lines[:-1]) if line == "=" * 60]
+    assert titles[0] == f"python Benchmark: {DOUBLED}"
+    assert titles[2] == "Benchmark Suite Complete"
+    keys = [line.strip().partition(":")[0] for line in lines if ":" in line]
+    assert keys[1:4] == ["Device", "Type", "Available"]
+    of_size = ["Benchmarking batch size", "Latency (p50)", "Throughput", "Memory"]
+    assert keys[4:12] == of_size * 2
+    (file,) = tmp_path.glob("benchmark_results_*.csv")
+    assert lines[-2:] == ["Total configurations: 2", f"Results saved to: {file}"]
+    assert f"  Latency (p50): {found[1]['latency_p50_ms']:.3f}ms" in lines
+
+
+def test_a_result_is_read_by_the_columns_of_its_file(tmp_path: Path) -> None:
+    import csv
+
+    (found,) = gpuprof.bench.run_inference_benchmark(
+        gpuprof.bench.BenchmarkConfig("python", DOUBLED, **{**HERE, "csv_output_dir": tmp_path})
+    )
+    (file,) = tmp_path.glob("*.csv")
+    (row,) = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    columns = dict(found)
+    assert list(columns) == list(row)
+    assert {name: "" if value is None else str(value) for name, value in columns.items()} == row
+    assert (found["batch_size"], found["framework"]) == (1, "python")
+    with pytest.raises(KeyError):
+        found["latency"]
+
+
+def test_a_fixed_number_of_iterations_fills_all_quantiles_with_a_warning() -> None:
+    (found,) = gpuprof.bench.run_inference_benchmark("python", DOUBLED, **HERE)
+    samples_ms = found.result.samples * 1e3
+    for name, share in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)):
+        assert found[f"latency_{name}_ms"] == pytest.approx(np.quantile(samples_ms, share))
+    (warning,) = [each for each in found.warnings if each.code == "unreliable_quantiles"]
+    assert warning.values == {"samples": 20, "needed": {"p90": 29, "p95": 59, "p99": 299}}
+    assert found.result.quantile(0.99) is None  # no verdict rests on it
+    free = {**HERE, "measurement_iterations": None}
+    (other,) = gpuprof.bench.run_inference_benchmark("python", DOUBLED, **free)
+    assert "unreliable_quantiles" not in {each.code for each in other.warnings}
 
 
 def test_a_suite_of_factories_writes_one_table(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -53,12 +106,12 @@ def test_a_suite_of_factories_writes_one_table(tmp_path: Path, capfd: pytest.Cap
     }  # fmt: skip
     names = [f"{models}:{name}" for name in ("doubled", "raising", "not_callable")]
     with refused(gpuprof.bench.SuiteError, "failed", "ValueError", "1") as raised:
-        gpuprof.bench.run_benchmark_suite("python", names, **options)
+        gpuprof.bench.run_benchmark_suite(names, "python", **options)
     assert [each.batch_size for each in raised.value.result] == [1, 2]
     assert "int" in str(raised.value.failures[1])
     (file,) = tmp_path.glob("*.csv")
     assert len(file.read_text().splitlines()) == 3
-    assert "bench_models:doubled" in capfd.readouterr().err
+    assert "bench_models:doubled" in capfd.readouterr().out
 
 
 def test_an_iterator_is_measured_in_this_process(tmp_path: Path) -> None:
@@ -70,6 +123,8 @@ def test_an_iterator_is_measured_in_this_process(tmp_path: Path) -> None:
         measurement_iterations=20,
         input_shape=(3,),
         data_source=(np.ones(3) for _ in range(4)),
+        csv_output_dir=None,
+        verbose=False,
     )
     (found,) = gpuprof.bench.run_inference_benchmark(config)
     assert (found.batch_size, len(found.result.samples), found.in_process) == (2, 20, True)
@@ -87,9 +142,9 @@ def test_what_was_measured_is_kept_and_written_whatever_ends_it(
         yield from [np.ones(3)] * 2
         raise raised("no more")
 
-    good = gpuprof.bench.BenchmarkConfig("python", DOUBLED, csv_output_dir=tmp_path, **HERE)
+    good = gpuprof.bench.BenchmarkConfig("python", DOUBLED, **{**HERE, "csv_output_dir": tmp_path})
     bad = gpuprof.bench.BenchmarkConfig(
-        "python", DOUBLED, batch_sizes=(2, 4), **{**HERE, "data_source": samples()}
+        "python", DOUBLED, **{**HERE, "batch_sizes": (2, 4), "data_source": samples()}
     )
     expected = KeyboardInterrupt if raised is KeyboardInterrupt else gpuprof.bench.SuiteError
     with pytest.raises(expected) as found:
@@ -129,18 +184,22 @@ def test_files_that_cannot_be_written_lose_no_results(
 
     monkeypatch.setattr(results, "write_whole", full)
     with refused(gpuprof.bench.SuiteError, "cannot_write") as found:
-        gpuprof.bench.run_inference_benchmark("python", DOUBLED, csv_output_dir=tmp_path, **HERE)
+        gpuprof.bench.run_inference_benchmark("python", DOUBLED, **{**HERE, "csv_output_dir": tmp_path})
     assert [each.batch_size for each in found.value.result] == [1]
     assert files_of(tmp_path) == []
 
 
 def test_paths_iterators_and_repeated_sizes_are_taken(tmp_path: Path) -> None:
     found = gpuprof.bench.run_benchmark_suite(
-        iter(["python"]),
         iter([Path(DOUBLED), Path(DOUBLED)]),
-        batch_sizes=iter([np.int64(2), 2, 1]),
-        csv_output_dir=tmp_path / "new",
-        **{**HERE, "data_source": iter([np.ones(3)] * 2), "input_shape": 3},
+        iter(["python"]),
+        **{
+            **HERE,
+            "batch_sizes": iter([np.int64(2), 2, 1]),
+            "csv_output_dir": tmp_path / "new",
+            "data_source": iter([np.ones(3)] * 2),
+            "input_shape": 3,
+        },
     )
     # The second model gets the samples too that the first one has read.
     assert [each.batch_size for each in found] == [2, 1, 2, 1]
@@ -159,14 +218,18 @@ def test_paths_iterators_and_repeated_sizes_are_taken(tmp_path: Path) -> None:
         ({"device_prefer": "gpu"}, "invalid_option", "'gpu'"),
         ({"dtype": "float4"}, "invalid_option", "'float4'"),
         ({"measurement_iterations": 0}, "invalid_option", "iterations"),
-        ({"model_name": [7]}, "invalid_model_name", "7"),
-        ({"framework": [None]}, "unknown_framework", "None"),
+        ({"models": [7]}, "invalid_option", "models=[7]"),
+        ({"models": []}, "invalid_option", "models=[]"),
+        ({"frameworks": [None]}, "invalid_option", "frameworks=[None]"),
+        ({"frameworks": ()}, "invalid_option", "frameworks=()"),
+        ({"frameworks": "pytorhc"}, "unknown_framework", "pytorhc"),
+        ({"models": [DOUBLED, "resnet51"]}, "kind_of_model", "resnet51"),
     ],
 )
 def test_parameters_that_cannot_be_are_refused_before_anything_is_measured(
     tmp_path: Path, wrong: dict[str, Any], code: str, value: str
 ) -> None:
-    options = {"framework": "python", "model_name": DOUBLED, "csv_output_dir": tmp_path, **HERE, **wrong}
+    options = {"frameworks": "python", "models": DOUBLED, **HERE, "csv_output_dir": tmp_path, **wrong}
     with refused(BenchmarkError, code, value) as found:
         gpuprof.bench.run_benchmark_suite(**options)
     assert "\n" not in str(found.value)
@@ -199,7 +262,7 @@ def test_pickled_files_need_trust_in_python_too(tmp_path: Path) -> None:
 def test_a_suite_in_a_process_run_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WORKER_VARIABLE, "1")
     with refused(BenchmarkError, "started_by_worker"):
-        gpuprof.bench.run_inference_benchmark("python", DOUBLED)
+        gpuprof.bench.run_inference_benchmark("python", DOUBLED, csv_output_dir=None)
 
 
 def test_a_script_that_benchmarks_itself_without_a_guard_ends(run_with_codes: Any, tmp_path: Path) -> None:

@@ -120,6 +120,24 @@ def test_a_comparison_refuses_it(words: list[str], code: str, tmp_path: Path) ->
     refused_command(["compare", variants, "--input-shape", "3", *words], code)
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([], "one_variants_option"),
+        (["a:resnet50,b:resnet50", "--models", "a:resnet50"], "one_variants_option"),
+        (["--models"], "no_value"),
+        (["--models", "fp32:"], "no_model"),
+        (["--models", ","], "no_model"),
+        (["--models", "missing.pt", "other.pt"], "no_such_file"),
+        (["--models", f"a:{DOUBLED},b:resnet51"], "unknown_model"),
+        (["--models", f"a:{DOUBLED},b:{DOUBLED}", "--report-format", "word"], "unknown_format"),
+        (["--models", f"a:{DOUBLED},b:{DOUBLED}", "--dataset", "nowhere"], "no_such_data"),
+    ],
+)
+def test_models_of_a_comparison_that_cannot_be(words: list[str], code: str) -> None:
+    refused_command(["compare", *words], code)
+
+
 def test_a_comparison_of_one_variant_is_refused() -> None:
     refused_command(["compare", f"one:{DOUBLED}", "--input-shape", "3"], "one_variant", "one")
 

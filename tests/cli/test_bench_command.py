@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import pickle
 import subprocess
@@ -54,7 +55,8 @@ def test_a_table_and_three_files(bench: Any, tmp_path: Path) -> None:
         "3",
     )
     assert float(first["latency_min_ms"]) <= float(first["latency_p50_ms"]) <= float(first["latency_max_ms"])
-    assert first["latency_p99_ms"] == ""  # of 20 samples
+    assert first["warnings"].startswith("unreliable_quantiles; ")  # p99 of 20 samples
+    assert float(first["latency_p99_ms"]) <= float(first["latency_max_ms"])
     assert first["compilation_time_ms"] == ""  # nothing is compiled
     names = sorted(path.suffix for path in (tmp_path / "results" / "raw").iterdir())
     assert names == [".csv", ".json", ".md"]
@@ -69,6 +71,58 @@ def test_the_json_has_every_sample_and_why_a_cell_is_empty(bench: Any, tmp_path:
     assert [path.suffix for path in (tmp_path / "results" / "raw").iterdir()] == [".json"]
     parts = document["startups"][0]
     assert sum(v for k, v in parts.items() if k != "total_s") == pytest.approx(parts["total_s"])
+
+
+def blocks(text: str) -> list[str]:
+    """Return the titles between rules."""
+    lines = text.splitlines()
+    rule = "=" * 60
+    return [lines[place + 1] for place in range(len(lines) - 2) if lines[place] == lines[place + 2] == rule]
+
+
+def test_models_by_option_have_the_form_of_the_documents(run_with_codes: Any, tmp_path: Path) -> None:
+    words = ["bench", "--model", f"{MODELS}:doubled", "--framework", "python", "--model", f"{MODELS}:slow"]
+    words += ["--batch-sizes", "1", "2", "--iterations", "5", "--warmup", "1", "--input-shape", "3"]
+    done = run_with_codes("-m", "gpuprof", *words, "--output-dir", "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert blocks(done.stdout) == [
+        f"python Benchmark: {MODELS}:doubled",
+        f"python Benchmark: {MODELS}:slow",
+        "Benchmark Suite Complete",
+    ]
+    assert "Total configurations: 4" in done.stdout
+    (file,) = (tmp_path / "out").glob("benchmark_results_*.csv")
+    assert f"Results saved to: {file.relative_to(tmp_path)}" in done.stdout
+    found = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
+    assert [(row["batch_size"], row["samples"], row["launches"]) for row in found] == [
+        (size, "5", "1") for size in "1212"
+    ]
+    document = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+    assert [each["asked"]["spec"]["framework"] for each in document["benchmarks"]] == ["python"] * 2
+
+
+def test_models_by_option_have_the_defaults_of_the_configuration() -> None:
+    from gpuprof.cli.bench import BenchOptions, bench
+
+    seen: list[Any] = []
+    callback, bench.callback = bench.callback, lambda **values: seen.append(BenchOptions(**values))
+    try:
+        for words in (["--model", "both", "--framework", "pytorch"], ["resnet50"]):
+            bench.main(words, standalone_mode=False)
+    finally:
+        bench.callback = callback
+    by_option, by_argument = seen
+    assert (by_option.batch_sizes, by_option.iterations, by_option.warmup) == ((1, 8, 32, 128), 50, 10)
+    assert [each.spec.model for each in by_option.requests()] == ["resnet50", "vit_b_16"]
+    assert (by_argument.batch_sizes, by_argument.iterations, by_argument.launches) == ((1,), None, 3)
+
+
+def test_one_that_fails_does_not_affect_the_others(run_with_codes: Any, tmp_path: Path) -> None:
+    words = [f"--model={MODELS}:{name}" for name in ("raising", "doubled")]
+    done = run_with_codes("-m", "gpuprof", "bench", *words, *QUICK, "--batch-sizes", "1")
+    assert (done.returncode, "model_raised" in done.stderr) == (2, True), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert [row["model"] for row in rows(tmp_path)] == ["bench_models:doubled"]
 
 
 def test_every_second_launch_takes_the_sizes_backwards(run_python: Any, tmp_path: Path) -> None:
@@ -91,6 +145,50 @@ session.Session._file = filing
 execute(sys.argv[1:])
 sys.stderr.write(",".join(order))
 """
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "one_model_option"),
+        (["--model", "resnet51"], "unknown_model"),
+        (["--model", "resnet50", "--framework", "pytorhc"], "unknown_framework"),
+        (["--model", "both", "--model", "nothing.onnx"], "no_such_file"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_any_work(
+    run_with_codes: Any, tmp_path: Path, words: list[str], message: str
+) -> None:
+    done = run_with_codes("-m", "gpuprof", "bench", *words)
+    assert (done.returncode, message in done.stderr, done.stdout) == (2, True, ""), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.rglob("*.csv"))
+
+
+def test_both_frameworks_need_both(run_with_codes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("jax") is not None:
+        pytest.skip("JAX is installed")
+    done = run_with_codes("-m", "gpuprof", "bench", "--model", "resnet50", "--framework", "both")
+    assert (done.returncode, "not_installed" in done.stderr, done.stdout) == (2, True, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--batch-sizes 1 8 32 model.py:build", "--batch-sizes 1,8,32 model.py:build"),
+        ("model.py:build --batch-sizes 1,8 32 --json", "model.py:build --batch-sizes 1,8,32 --json"),
+        ("--batch-sizes=1 8 resnet50", "--batch-sizes 1,8 resnet50"),
+        ("--batch-sizes auto resnet50", "--batch-sizes auto resnet50"),
+        ("--models a.pt b.pt --dataset d", "--models a.pt,b.pt --dataset d"),
+        ("--models a:a.pt,b:b.pt", "--models a:a.pt,b:b.pt"),
+        ("--iterations 5 -- --batch-sizes 1 8", "--iterations 5 -- --batch-sizes 1 8"),
+    ],
+)
+def test_lists_take_the_words_after_them(words: str, expected: str) -> None:
+    from gpuprof.cli.options import ListsCommand, join_lists
+
+    assert join_lists(words.split(), ListsCommand.lists) == expected.split()
+
 
 REFUSED = {
     "raising": ([], "model_raised"),
@@ -131,6 +229,11 @@ def test_bad_input_is_one_line_and_exit_code_2(bench: Any, tmp_path: Path, model
         (["--dtype", "float4"], "'float4' is not one of"),
         (["--data", "nowhere"], "no_such_data, --data, nowhere"),
         (["--framework", "tensorrt"], "kind_of_model"),
+        (["--batch-sizes", "0"], "--batch-sizes"),
+        (["--batch-sizes", ""], "--batch-sizes"),
+        (["--batch-sizes"], "no_value"),
+        (["--batch-sizes", "--json"], "no_value"),
+        (["--model", "resnet50"], "one_model_option"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

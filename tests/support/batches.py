@@ -10,8 +10,8 @@ import numpy as np
 from gpuprof.bench.config import JobSettings, Settings
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.measurement import Measurement
+from gpuprof.bench.results.batch import BatchResult
 from gpuprof.bench.results.result import ProcessRunResult
-from gpuprof.bench.results.session import BatchResult
 
 
 def batch_of(*runs: list[float], batch_size: int = 4, **extra: Any) -> BatchResult:

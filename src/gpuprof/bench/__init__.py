@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from gpuprof.bench.compare.run import run_comparison
     from gpuprof.bench.config import SystemSpec
     from gpuprof.bench.frameworks import with_recipe
+    from gpuprof.bench.in_process.gpu import GPUProfiler
+    from gpuprof.bench.in_process.inputs import create_dataloader
     from gpuprof.bench.in_process.latency import (
         AccuracyBenchmark,
         BenchmarkSuite,
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
         ModelBenchmark,
         ThroughputBenchmark,
     )
+    from gpuprof.bench.in_process.performance_page import generate_performance_report
+    from gpuprof.bench.in_process.placement import reset_memory_stats
     from gpuprof.bench.in_process.production import (
         ProductionBenchmarkingProfiler,
         ResourceMonitor,
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
         BenchmarkLogger,
         PerformanceReporter,
     )
+    from gpuprof.bench.in_process.scenario_plots import plot_benchmark_results
     from gpuprof.bench.in_process.validation import (
         StatisticalValidation,
         StatisticalValidator,
@@ -45,6 +50,11 @@ if TYPE_CHECKING:
     from gpuprof.bench.workers.startup import measure_startup
 
 _PLACES = {
+    "GPUProfiler": "in_process.gpu",
+    "generate_performance_report": "in_process.performance_page",
+    "plot_benchmark_results": "in_process.scenario_plots",
+    "create_dataloader": "in_process.inputs",
+    "reset_memory_stats": "in_process.placement",
     "RECIPES": "models.recipes",
     "StatisticalValidation": "in_process.validation",
     "StatisticalValidator": "in_process.validation",
@@ -86,6 +96,7 @@ __all__ = [
     "BenchmarkLogger",
     "BenchmarkSuite",
     "ComparisonPlan",
+    "GPUProfiler",
     "LatencyBenchmark",
     "Metric",
     "ModelBenchmark",
@@ -102,9 +113,13 @@ __all__ = [
     "Variant",
     "compare_layers",
     "compare_outputs",
+    "create_dataloader",
+    "generate_performance_report",
     "measure_startup",
+    "plot_benchmark_results",
     "read_results",
     "read_suite",
+    "reset_memory_stats",
     "run_benchmark_suite",
     "run_comparison",
     "run_inference_benchmark",

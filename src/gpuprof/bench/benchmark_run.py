@@ -12,7 +12,8 @@ from typing import Any
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.failures import DoesNotFitError, failure_of
 from gpuprof.bench.measure.scaling import ProbeOutcome, largest_batch
-from gpuprof.bench.results.files import Stamp, document_of, row_of, to_csv, to_json
+from gpuprof.bench.results.batch import Stamp, row_of
+from gpuprof.bench.results.files import document_of, to_csv, to_json
 from gpuprof.bench.results.session import BenchFinding, SessionResult
 from gpuprof.bench.results.target import LatencyTarget
 from gpuprof.bench.results.text import to_markdown
@@ -169,7 +170,7 @@ def result_texts(
     stamp = stamp_of(sessions[0], at)
     batches = [batch for session in sessions for batch in session.batches]
     return {
-        "csv": to_csv(row_of(batch, stamp) for batch in batches),
+        "csv": to_csv(map(row_of, batches)),
         "json": to_json(document_of(batches, stamp, **more)),
         "md": "\n".join(to_markdown(session, stamp, notes) for session in sessions),
     }

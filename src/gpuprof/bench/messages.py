@@ -179,6 +179,11 @@ def _gate_no_figure(values: Values) -> str:
     return f"no figure in the {' and the '.join(lacking)}"
 
 
+def _unreliable_quantiles(values: Values) -> str:
+    needs = ", ".join(f"{name} needs {count:,}" for name, count in values["needed"].items())
+    return f"{values['samples']:,} samples give no 95% interval: {needs}; omit --iterations"
+
+
 TEMPLATES: dict[str, Template] = {
     # --- warnings of one measurement ---
     "relative_iqr": (
@@ -201,6 +206,7 @@ TEMPLATES: dict[str, Template] = {
     "recording": "a recording was running: its cost is part of the figures",
     "changed_inputs": "the calls change their inputs: each call computes something else than the one before",
     "failed_process_runs": "{failed} of {process_runs} process runs failed, first: {first}",
+    "unreliable_quantiles": _unreliable_quantiles,
     "one_process_run": "one process run does not show the variation between runs: use --launches 10",
     # --- why there is no figure ---
     "failed": "{message}",

@@ -4,13 +4,39 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gpuprof.bench.config import Caches, Device, Dtype, Settings, SystemSpec, settings_for
 
 if TYPE_CHECKING:
     from gpuprof.bench.results.target import LatencyTarget
+
+T = TypeVar("T")
+
+# Of a benchmark by names: BenchmarkConfig, and `gpuprof bench --model`.
+DOCUMENT_BATCH_SIZES = (1, 8, 32, 128)
+DOCUMENT_WARMUP = 10
+DOCUMENT_ITERATIONS = 50
+RESULTS_FOLDER = "results/raw"
+BOTH = "both"
+BOTH_MODELS = ("resnet50", "vit_b_16")
+BOTH_FRAMEWORKS = ("pytorch", "jax")
+
+
+def each_model(names: Iterable[T]) -> list[T | str]:
+    """Return the models of names; `both` is resnet50 and vit_b_16."""
+    return _each(names, BOTH_MODELS)
+
+
+def each_framework(names: Iterable[T]) -> list[T | str]:
+    """Return the frameworks of names; `both` is PyTorch and JAX."""
+    return _each(names, BOTH_FRAMEWORKS)
+
+
+def _each(names: Iterable[T], both: tuple[str, ...]) -> list[T | str]:
+    return [each for name in names for each in (both if name == BOTH else (name,))]
 
 
 @dataclass(frozen=True, kw_only=True)

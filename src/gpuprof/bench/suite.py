@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import operator
 import os
@@ -15,10 +16,19 @@ from typing import Any
 from gpuprof.bench.benchmark_run import now, result_texts
 from gpuprof.bench.config import DEVICES, DTYPES, JobSettings, Settings, SystemSpec
 from gpuprof.bench.frameworks import make_system
+from gpuprof.bench.options import (
+    DOCUMENT_BATCH_SIZES,
+    DOCUMENT_ITERATIONS,
+    DOCUMENT_WARMUP,
+    RESULTS_FOLDER,
+    each_framework,
+    each_model,
+)
+from gpuprof.bench.results.batch import BatchResult
 from gpuprof.bench.results.files import FORMATS, ResultFiles
-from gpuprof.bench.results.session import BatchResult, SessionResult
-from gpuprof.bench.results.text import notes_of, results_table, title_of
-from gpuprof.bench.validation import check_spec
+from gpuprof.bench.results.session import SessionResult
+from gpuprof.bench.results.suite_text import SuiteText
+from gpuprof.bench.validation import available_devices, check_spec
 from gpuprof.bench.workers.process import refuse_in_worker
 from gpuprof.bench.workers.session import Session
 from gpuprof.errors import BenchmarkError, GpuprofError
@@ -43,21 +53,21 @@ class BenchmarkConfig:
     `warmup_iterations` None warms up until the times are steady, `measurement_iterations` None measures
     until the median's interval is narrow. `input_shape` is that of one sample, `dtype` None the model's own.
     `data_source` is "synthetic", a folder of images, a .npz file, or an iterable of samples, which has the
-    model measured in this process instead of a fresh one. `csv_output_dir` None writes no files.
-    `trust_pickle` allows model files that can run any code when they are read.
+    model measured in this process instead of a fresh one. `csv_output_dir` None writes no files; `verbose`
+    prints each configuration. `trust_pickle` allows model files that can run any code when they are read.
     """
 
     framework: str = "pytorch"
     model_name: PathText = "resnet50"
     device_prefer: str = "auto"
-    batch_sizes: Iterable[int] = (1,)
-    warmup_iterations: int | None = None
-    measurement_iterations: int | None = None
+    batch_sizes: Iterable[int] = DOCUMENT_BATCH_SIZES
+    warmup_iterations: int | None = DOCUMENT_WARMUP
+    measurement_iterations: int | None = DOCUMENT_ITERATIONS
     input_shape: Iterable[int] | None = None
     dtype: str | None = None
     data_source: PathText | Iterable[Any] = "synthetic"
-    csv_output_dir: PathText | None = None
-    verbose: bool = False
+    csv_output_dir: PathText | None = RESULTS_FOLDER
+    verbose: bool = True
     trust_pickle: bool = field(default=False, kw_only=True)
 
 
@@ -65,22 +75,23 @@ def run_inference_benchmark(
     framework: str | BenchmarkConfig = "pytorch",
     model_name: PathText = "resnet50",
     device_prefer: str = "auto",
-    batch_sizes: Iterable[int] = (1,),
-    warmup_iterations: int | None = None,
-    measurement_iterations: int | None = None,
+    batch_sizes: Iterable[int] = DOCUMENT_BATCH_SIZES,
+    warmup_iterations: int | None = DOCUMENT_WARMUP,
+    measurement_iterations: int | None = DOCUMENT_ITERATIONS,
     input_shape: Iterable[int] | None = None,
     dtype: str | None = None,
     data_source: PathText | Iterable[Any] = "synthetic",
-    csv_output_dir: PathText | None = None,
-    verbose: bool = False,
+    csv_output_dir: PathText | None = RESULTS_FOLDER,
+    verbose: bool = True,
     *,
     trust_pickle: bool = False,
 ) -> list[BatchResult]:
     """Measure one model over its batch sizes; returns a result for each.
 
-    The parameters are those of BenchmarkConfig, or the first one is a BenchmarkConfig. Raises SuiteError
-    where it fails, BenchmarkError for parameters that cannot be. What was measured before is written then,
-    and is in the error's `result`; at Ctrl-C it is the argument of the KeyboardInterrupt.
+    A result is an object, and is read by the columns of the CSV too: `result["latency_p50_ms"]`. The
+    parameters are those of BenchmarkConfig, or the first one is a BenchmarkConfig. Raises SuiteError where it
+    fails, BenchmarkError for parameters that cannot be. What was measured before is written then, and is in
+    the error's `result`; at Ctrl-C it is the argument of the KeyboardInterrupt.
     """
     config = framework
     if not isinstance(config, BenchmarkConfig):
@@ -92,46 +103,58 @@ def run_inference_benchmark(
 
 
 def run_benchmark_suite(
-    framework: str | BenchmarkConfig | Iterable[str | BenchmarkConfig] = "pytorch",
-    model_name: PathText | Iterable[PathText] = "resnet50",
+    models: PathText | BenchmarkConfig | Iterable[PathText | BenchmarkConfig] = "resnet50",
+    frameworks: str | Iterable[str] = "pytorch",
+    batch_sizes: Iterable[int] = DOCUMENT_BATCH_SIZES,
     device_prefer: str = "auto",
-    batch_sizes: Iterable[int] = (1,),
-    warmup_iterations: int | None = None,
-    measurement_iterations: int | None = None,
+    warmup_iterations: int | None = DOCUMENT_WARMUP,
+    measurement_iterations: int | None = DOCUMENT_ITERATIONS,
     input_shape: Iterable[int] | None = None,
     dtype: str | None = None,
     data_source: PathText | Iterable[Any] = "synthetic",
-    csv_output_dir: PathText | None = None,
-    verbose: bool = False,
+    csv_output_dir: PathText | None = RESULTS_FOLDER,
+    verbose: bool = True,
     *,
     trust_pickle: bool = False,
 ) -> list[BatchResult]:
     """Measure each model in each framework, one after the other, into one set of files.
 
-    `framework` and `model_name` are names or lists of them; or the first parameter is one BenchmarkConfig or
-    several, whose first one then sets where the files go, which are written after each. One that fails
-    does not affect the others: after the last one SuiteError is raised with all results and failures. At
-    Ctrl-C the results are the argument of the KeyboardInterrupt.
+    `models` and `frameworks` are names or lists of them, "both" is resnet50 and vit_b_16, or PyTorch and JAX.
+    Or `models` is one BenchmarkConfig or several, whose first one then sets where the files go, which are
+    written after each. One that fails does not affect the others: after the last one SuiteError is raised
+    with all results and failures. What cannot work is a SuiteError before anything is measured. At Ctrl-C the
+    results are the argument of the KeyboardInterrupt.
     """
-    given: list[Any] = [framework] if isinstance(framework, (str, BenchmarkConfig)) else list(framework)
-    wrong = [each for each in given if not isinstance(each, (str, BenchmarkConfig))]
-    if wrong:
-        raise BenchmarkError(
-            "unknown_framework",
-            f"{wrong[0]!r} is not a framework; hint: use names such as 'pytorch', or BenchmarkConfigs",
-        )
-    names = [model_name] if isinstance(model_name, (str, os.PathLike)) else list(model_name)
     # Iterators can be read once, and each benchmark wants them.
     sizes, shape = _sizes(batch_sizes), _shape(input_shape)
+    like = BenchmarkConfig(
+        "pytorch", "resnet50", device_prefer, sizes, warmup_iterations, measurement_iterations,
+        shape, dtype, data_source, csv_output_dir, verbose, trust_pickle=trust_pickle,
+    )  # fmt: skip
+    given = _listed(models, "models")
     configs = [each for each in given if isinstance(each, BenchmarkConfig)]
+    names = [each for each in given if not isinstance(each, BenchmarkConfig)]
     configs += [
-        BenchmarkConfig(
-            each, name, device_prefer, sizes, warmup_iterations, measurement_iterations,
-            shape, dtype, data_source, csv_output_dir, verbose, trust_pickle=trust_pickle,
-        )
-        for each, name in itertools.product((each for each in given if isinstance(each, str)), names)
-    ]  # fmt: skip
+        dataclasses.replace(like, framework=framework, model_name=name)
+        for framework in each_framework(_listed(frameworks, "frameworks"))
+        for name in each_model(names)
+    ]
     return _run(configs)
+
+
+def _listed(given: Any, name: str) -> list[Any]:
+    """Return what was given as a list. Raises BenchmarkError for an empty one, or for what is no name."""
+    values = [given] if isinstance(given, (str, os.PathLike, BenchmarkConfig)) else given
+    kinds = (str, os.PathLike, BenchmarkConfig) if name == "models" else (str,)
+    values = list(values) if isinstance(values, Iterable) else [values]
+    wrong = [each for each in values if not isinstance(each, kinds)]
+    if wrong or not values:
+        raise BenchmarkError(
+            "invalid_option",
+            f"{name}={given!r}",
+            hint="use at least one name, such as 'resnet50' and 'pytorch'",
+        )
+    return values
 
 
 # --- what was asked for --------------------------------------------------------------------------
@@ -219,7 +242,19 @@ def _run(configs: Sequence[BenchmarkConfig]) -> list[BatchResult]:
     refuse_in_worker()
     asked = [_asked(config) for config in configs]
     _copy_shared(asked)
-    return _Suite(asked, configs[0].csv_output_dir).run() if configs else []
+    failures = [error for each in asked if (error := _refusal(each.spec)) is not None]
+    if failures:
+        raise SuiteError(failures, [])
+    return _Suite(asked, configs[0].csv_output_dir).run()
+
+
+def _refusal(spec: SystemSpec) -> GpuprofError | None:
+    """Return why a spec cannot work, as far as that is known before it is tried."""
+    try:
+        check_spec(spec)
+    except GpuprofError as error:
+        return error
+    return None
 
 
 class _Suite:
@@ -229,6 +264,7 @@ class _Suite:
         self._asked = asked
         self._sessions: list[SessionResult] = []
         self._unwritten: GpuprofError | None = None
+        self._text = SuiteText(sys.stdout.write)
         self._files = None if folder is None else ResultFiles(Path(folder), FORMATS, now())
 
     def run(self) -> list[BatchResult]:
@@ -241,6 +277,8 @@ class _Suite:
         finally:
             if self._files is not None and not self._results():
                 self._files.discard()
+        if any(each.verbose for each in self._asked):
+            self._text.complete([] if self._files is None else self._files.paths)
         failures = [each.failure for each in self._sessions if each.failure is not None]
         failures += [self._unwritten] if self._unwritten is not None else []
         if failures:
@@ -252,10 +290,16 @@ class _Suite:
 
     def _measure(self, asked: _Asked) -> None:
         source, spec = asked.source, asked.spec
-        session = Session(spec, asked.job, in_process=source is not None)
+        session = Session(spec, asked.job, lambda _seen: show(), in_process=source is not None)
+
+        def show() -> None:
+            if asked.verbose:
+                self._text.show(session.result, available_devices)
+
         self._sessions.append(session.result)
+        if asked.verbose:
+            self._text.begin(spec)
         try:
-            check_spec(spec)
             if source is None:
                 session.run()
             else:
@@ -265,7 +309,8 @@ class _Suite:
         finally:
             self._write()
         if asked.verbose:
-            sys.stderr.write(_text(session.result))
+            show()
+            self._text.end(session.result)
 
     def _write(self) -> None:
         measured = [session for session in self._sessions if session.batches]
@@ -276,11 +321,3 @@ class _Suite:
             self._unwritten = None
         except GpuprofError as error:
             self._unwritten = error
-
-
-def _text(session: SessionResult) -> str:
-    lines = []
-    if session.batches:
-        lines = [title_of(session), results_table(session.batches), *notes_of(session)]
-    lines += [f"error: {session.failure}"] if session.failure is not None else []
-    return "\n".join(lines) + "\n"

@@ -51,9 +51,14 @@ def check_spec(spec: SystemSpec) -> None:
         system = system_class(name)
         system.check(spec, source)
         _check_packages(system.packages(source.kind))
-        system.chosen_device(spec.device, [each for each in system.devices if _may_be_there(each)])
+        system.chosen_device(spec.device, available_devices(name))
     if source.kind == "name":
         check_name(source.text, name or "pytorch")
+
+
+def available_devices(framework: str) -> list[str]:
+    """Return the devices of a framework that this machine may have, as far as is known without it."""
+    return [each for each in system_class(framework).devices if _may_be_there(each)]
 
 
 def _check_packages(packages: Iterable[Package]) -> None:

@@ -6,26 +6,32 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.bench.options import MeasuringOptions
+from gpuprof.bench.options import (
+    DOCUMENT_BATCH_SIZES,
+    DOCUMENT_ITERATIONS,
+    DOCUMENT_WARMUP,
+    RESULTS_FOLDER,
+    MeasuringOptions,
+    each_framework,
+    each_model,
+)
 from gpuprof.cli.measuring import (
-    EXIT_INCONCLUSIVE,
-    EXIT_MISSED,
     EXIT_TERMINATED,
     OccasionalLines,
     exit_for_targets,
     progress_bar,
     terminated_like_interrupted,
 )
-from gpuprof.cli.options import measuring_options, typed
-from gpuprof.cli.usage import BadParameter
+from gpuprof.cli.options import ListsCommand, measuring_options, typed
+from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 if TYPE_CHECKING:
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from gpuprof.bench.benchmark_run import Benchmark, Request
     from gpuprof.bench.results.files import ResultFiles
     from gpuprof.bench.results.session import BenchFinding
+    from gpuprof.bench.verdicts import TargetVerdict
     from gpuprof.bench.workers.schedule import RunEvent
 
 UNTIL_OUT_OF_MEMORY = tuple(1 << power for power in range(11))
@@ -48,11 +55,27 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
     return words
 
 
+class BenchCommand(ListsCommand):
+    """`gpuprof bench`: with `--model` instead of MODEL it has the defaults of `BenchmarkConfig`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line."""
+        if any(word.partition("=")[0] == "--model" for word in args):
+            ctx.default_map = {
+                "batch_sizes": ",".join(map(str, DOCUMENT_BATCH_SIZES)),
+                "iterations": DOCUMENT_ITERATIONS,
+                "warmup": DOCUMENT_WARMUP,
+                "launches": 1,
+            }
+        return super().parse_args(ctx, args)
+
+
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(MeasuringOptions):
-    """The options of `gpuprof bench`."""
+    """The options of `gpuprof bench`; `models` are those of `--model`, `model` is the argument."""
 
-    model: str
+    model: str | None
+    models: tuple[str, ...]
     recipe: str | None
     output_dir: str
     formats: tuple[str, ...]
@@ -60,14 +83,27 @@ class BenchOptions(MeasuringOptions):
     startup: bool
     as_json: bool
 
-    def request(self) -> Request:
-        """Return the request. Raises GpuprofError for invalid options; no process is started."""
+    def requests(self) -> list[Request]:
+        """Return a request for each model in each framework. Raises GpuprofError; no process is started."""
+        if (self.model is None) == (not self.models):
+            raise UsageError(
+                "one_model_option",
+                "name the models once; hint: write gpuprof bench MODEL, or gpuprof bench --model NAME.",
+            )
+        models = each_model(self.models if self.model is None else [self.model])
+        return [
+            dataclasses.replace(self, framework=framework)._request(model)
+            for framework in dict.fromkeys(each_framework([self.framework]))
+            for model in dict.fromkeys(models)
+        ]
+
+    def _request(self, model: str) -> Request:
         from gpuprof.bench.benchmark_run import Request
         from gpuprof.bench.config import JobSettings
         from gpuprof.bench.frameworks import with_recipe
         from gpuprof.bench.validation import check_spec
 
-        spec, target, measuring = self.spec(self.model), self.target(), self.measuring()
+        spec, target, measuring = self.spec(model), self.target(), self.measuring()
         if self.recipe is not None:
             spec = with_recipe(spec, self.recipe)
         if target is not None and target.share is not None:
@@ -87,8 +123,18 @@ class BenchOptions(MeasuringOptions):
         return request
 
 
-@click.command("bench", short_help="Measure latency, throughput, memory and energy of a model.")
-@click.argument("model", metavar="MODEL")
+@click.command(
+    "bench", cls=BenchCommand, short_help="Measure latency, throughput, memory and energy of a model."
+)
+@click.argument("model", metavar="[MODEL]", required=False)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="Measure this model instead of MODEL, with one process run of 10 + 50 calls for the batch sizes "
+    "1,8,32,128. both: resnet50 and vit_b_16. Repeatable.",
+)
 @measuring_options(process_runs=PROCESS_RUNS)
 @click.option(
     "--recipe",
@@ -97,7 +143,7 @@ class BenchOptions(MeasuringOptions):
 )
 @click.option(
     "--output-dir",
-    default="results/raw",
+    default=RESULTS_FOLDER,
     show_default=True,
     metavar="DIR",
     help="Write the result files to DIR.",
@@ -126,32 +172,41 @@ def bench(options: BenchOptions) -> None:
     from gpuprof.bench.results.files import ResultFiles
 
     at = now()
-    request = options.request()
+    requests = options.requests()
     files = ResultFiles(Path(options.output_dir), options.formats, at)
     if options.profile:
-        request = _with_profile(request, files.stem)
+        requests = [_with_profile(each, files.stem, number) for number, each in enumerate(requests)]
+    output = _Output(options, files, at)
+    interrupted = 0
     try:
-        benchmark, interrupted = _carried_out(request)
-    except BaseException:
-        files.discard()
-        raise
-    finding = benchmark.finding
-    failure: GpuprofError | None = finding.session.failure
-    try:
-        _hand_out(finding, files, at, as_json=options.as_json)
-    except GpuprofError as error:
-        failure = error if failure is None else BenchmarkError("failed", f"{failure}; {error}")
+        for request in requests:
+            output.begin(request)
+            benchmark, interrupted = _carried_out(request)
+            output.add(benchmark.finding)
+            if interrupted:
+                break
+    finally:
+        if not output.is_measured:
+            files.discard()
+    output.end()
     if interrupted == signal.SIGTERM:
         click.get_current_context().exit(EXIT_TERMINATED)
     if interrupted:
         raise KeyboardInterrupt
-    if failure is not None:
-        raise failure
-    _exit(finding)
+    if output.failures:
+        raise _failure(output.failures)
+    exit_for_targets({verdict for each in output.findings for verdict in _verdicts(each)})
 
 
-def _with_profile(request: Request, stem: Path) -> Request:
-    path = str(stem.resolve().with_name(f"{stem.name}.gpuprof"))
+def _failure(failures: Sequence[GpuprofError]) -> GpuprofError:
+    if len(failures) == 1:
+        return failures[0]
+    return BenchmarkError("failed", "; ".join(dict.fromkeys(map(str, failures))))
+
+
+def _with_profile(request: Request, stem: Path, number: int) -> Request:
+    name = f"{stem.name}-{number + 1}" if number else stem.name
+    path = str(stem.resolve().with_name(f"{name}.gpuprof"))
     return dataclasses.replace(request, job=dataclasses.replace(request.job, profile=path))
 
 
@@ -201,54 +256,114 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
         yield watch, probed
 
 
-def _hand_out(finding: BenchFinding, files: ResultFiles, at: datetime.datetime, *, as_json: bool) -> None:
-    """Print the table, then write the files; do neither without a measurement.
+class _Output:
+    """Prints and writes what was found, after each model."""
 
-    A full disk does not prevent the table, and a closed pipe does not prevent the files.
-    """
-    from gpuprof.bench.benchmark_run import result_texts
-    from gpuprof.bench.results.text import finding_notes
+    def __init__(self, options: BenchOptions, files: ResultFiles, at: datetime.datetime) -> None:
+        from gpuprof.bench.results.suite_text import SuiteText
 
-    if not finding.session.batches:
-        files.discard()
-        return
-    more = finding_notes(finding)
-    try:
-        _print(finding, files, at, more, as_json=as_json)
-    finally:
-        paths = files.write(result_texts([finding.session], at, more, **finding.more()))
-    if not as_json:
-        for path in paths:
-            click.echo(f"wrote {path}")
+        self.findings: list[BenchFinding] = []
+        self.failures: list[GpuprofError] = []
+        self._options, self._files, self._at = options, files, at
+        is_document = bool(options.models) and not options.as_json
+        self._blocks = SuiteText(partial(click.echo, nl=False)) if is_document else None
+        self._written: list[Path] = []
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is a measurement."""
+        return any(each.session.batches for each in self.findings)
+
+    def begin(self, request: Request) -> None:
+        """Print which model is next."""
+        if self._blocks is not None:
+            self._blocks.begin(request.spec)
+
+    def add(self, finding: BenchFinding) -> None:
+        """Print a finding, then write the files; a closed pipe does not prevent the files."""
+        self.findings.append(finding)
+        failure = finding.session.failure
+        self.failures += [] if failure is None else [failure]
+        try:
+            if not self._options.as_json:
+                self._print(finding)
+        finally:
+            self._write()
+
+    def end(self) -> None:
+        """Print where the files are, or all of it as JSON."""
+        if self._options.as_json:
+            if self.is_measured:
+                self._print_json()
+        elif self._blocks is not None:
+            self._blocks.complete(self._written)
+        else:
+            for path in self._written:
+                click.echo(f"wrote {path}")
+
+    def _print(self, finding: BenchFinding) -> None:
+        from gpuprof.bench.results.text import finding_notes, notes_of, results_table, title_of
+        from gpuprof.bench.validation import available_devices
+        from gpuprof.text.sanitize import escape_text
+
+        session = finding.session
+        notes = finding_notes(finding)
+        if self._blocks is not None:
+            self._blocks.show(session, available_devices)
+            self._blocks.end(session, notes)
+            return
+        if not session.batches:
+            return
+        click.echo(click.wrap_text(escape_text(title_of(session)), 100) + "\n")
+        click.echo(results_table(session.batches) + "\n")
+        for note in [*notes_of(session), *notes]:
+            click.echo(click.wrap_text(escape_text(note), 100, subsequent_indent="  "))
+        click.echo()
+
+    def _print_json(self) -> None:
+        from gpuprof.bench.benchmark_run import stamp_of
+        from gpuprof.bench.results.files import document_of, to_json
+
+        measured = self._measured()
+        batches = [batch for each in measured for batch in each.session.batches]
+        document = document_of(batches, stamp_of(measured[0].session, self._at), **_more(measured))
+        click.echo(to_json({**document, "files": [str(path) for path in self._files.paths]}), nl=False)
+
+    def _measured(self) -> list[BenchFinding]:
+        return [each for each in self.findings if each.session.batches]
+
+    def _write(self) -> None:
+        from gpuprof.bench.benchmark_run import result_texts
+        from gpuprof.bench.results.text import finding_notes
+
+        measured = self._measured()
+        if not measured:
+            return
+        texts = result_texts(
+            [each.session for each in measured],
+            self._at,
+            [note for each in measured for note in finding_notes(each)],
+            **_more(measured),
+        )
+        try:
+            self._written = self._files.write(texts)
+        except GpuprofError as error:
+            self.failures.append(error)
 
 
-def _print(
-    finding: BenchFinding, files: ResultFiles, at: datetime.datetime, more: list[str], *, as_json: bool
-) -> None:
-    from gpuprof.bench.benchmark_run import stamp_of
-    from gpuprof.bench.results.files import document_of, to_json
-    from gpuprof.bench.results.text import notes_of, results_table, title_of
-    from gpuprof.text.sanitize import escape_text
-
-    session = finding.session
-    if as_json:
-        document = document_of(session.batches, stamp_of(session, at), **finding.more())
-        click.echo(to_json({**document, "files": [str(path) for path in files.paths]}), nl=False)
-        return
-    click.echo(click.wrap_text(escape_text(title_of(session)), 100) + "\n")
-    click.echo(results_table(session.batches) + "\n")
-    for note in [*notes_of(session), *more]:
-        click.echo(click.wrap_text(escape_text(note), 100, subsequent_indent="  "))
-    click.echo()
+def _more(findings: Sequence[BenchFinding]) -> dict[str, Any]:
+    """Return what was found besides the batch sizes; of several models one after the other."""
+    more = [each.more() for each in findings]
+    return more[0] if len(more) == 1 else {"benchmarks": more}
 
 
-def _exit(finding: BenchFinding) -> None:
-    """Exit with the verdict of the target: the worst of the batch sizes, or that of the largest."""
-    verdicts = set(finding.verdicts.values())
-    if finding.largest is not None:
-        size = finding.largest.batch_size
-        if size is None:
-            code = EXIT_INCONCLUSIVE if finding.largest.open_sizes else EXIT_MISSED
-            click.get_current_context().exit(code)
-        verdicts = {verdict for each, verdict in finding.verdicts.items() if each == size}
-    exit_for_targets(verdicts)
+def _verdicts(finding: BenchFinding) -> set[TargetVerdict]:
+    """Return the verdicts of the target: those of all batch sizes, or that of the largest."""
+    from gpuprof.bench.verdicts import TargetVerdict
+
+    if finding.largest is None:
+        return set(finding.verdicts.values())
+    size = finding.largest.batch_size
+    if size is None:
+        return {TargetVerdict.INCONCLUSIVE if finding.largest.open_sizes else TargetVerdict.MISSED}
+    return {verdict for each, verdict in finding.verdicts.items() if each == size}

@@ -23,7 +23,7 @@ from gpuprof.cli.measuring import (
     progress_bar,
     terminated_like_interrupted,
 )
-from gpuprof.cli.options import fraction, measuring_options, typed
+from gpuprof.cli.options import ListsCommand, fraction, measuring_options, typed
 from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.text.sanitize import escape_text
@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 
 REPORTS = ("html", "md", "json", "csv", "pdf")
 _DEFAULT_REPORT = "md,json,csv"
+_LONG_NAMES = {"markdown": "md"}
 
 
 def _reports(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
-    words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
+    given = (word.strip() for word in value.split(","))
+    words = tuple(dict.fromkeys(_LONG_NAMES.get(word, word) for word in given if word))
     wrong = [word for word in words if word not in REPORTS]
     if wrong or not words:
         raise BadParameter(
@@ -68,6 +70,7 @@ def _report_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--report",
+            "--report-format",
             "reports",
             metavar="html,md,json,csv,pdf",
             default=_DEFAULT_REPORT,
@@ -75,7 +78,13 @@ def _report_options(command: Callable[..., None]) -> Callable[..., None]:
             callback=_reports,
             help="Write reports in these formats.",
         ),
-        click.option("--output-dir", metavar="DIR", help="Write all files to DIR. Default: results/NAME."),
+        click.option(
+            "--output-dir",
+            "--save-dir",
+            "output_dir",
+            metavar="DIR",
+            help="Write all files to DIR. Default: results/NAME.",
+        ),
     ):
         command = option(command)
     return command
@@ -85,7 +94,8 @@ def _report_options(command: Callable[..., None]) -> Callable[..., None]:
 class CompareOptions(ReportOptions, ComparisonOptions):
     """The options of `gpuprof compare`."""
 
-    variants: str
+    variants: str | None
+    models: str | None
     interleave: bool
 
     def plan(self) -> ComparisonPlan:
@@ -94,18 +104,27 @@ class CompareOptions(ReportOptions, ComparisonOptions):
 
         if self.traffic is not None and not self.interleave:
             raise UsageError("needs_interleave", "--traffic needs --interleave; hint: add --interleave.")
+        given = self.models if self.variants is None else self.variants
+        if given is None or (self.models is not None and self.variants is not None):
+            raise UsageError(
+                "one_variants_option",
+                "name the variants once; hint: write gpuprof compare A:MODEL,B:MODEL, or add --models.",
+            )
         split = (self.traffic or "50,50") if self.interleave else None
-        variants = parse_variants(self.variants, self.spec(""))
+        variants = parse_variants(given, self.spec(""))
         return plan_of(dataclasses.replace(self, traffic=split), variants)
 
 
-@click.command("compare", short_help="Compare variants of a model.")
-@click.argument("variants", metavar="NAME:MODEL,NAME:MODEL...")
+@click.command("compare", cls=ListsCommand, short_help="Compare variants of a model.")
+@click.argument("variants", metavar="[NAME:MODEL,NAME:MODEL...]", required=False)
+@click.option(
+    "--models", metavar="NAME:MODEL,...", help="Compare these variants: another way to give the argument."
+)
 @click.option(
     "--baseline", metavar="NAME", help="Compare the others with this variant. Default: the first one."
 )
 @click.option("--name", default="comparison", metavar="TEXT", help="Set the title of the report.")
-@measuring_options(process_runs=10)
+@measuring_options(process_runs=10, iterations_aliases=["--num-runs"])
 @click.option(
     "--dataset", metavar="D", default="synthetic", show_default=True,
     help="Compare outputs on D: synthetic, a folder of images in class folders, or a .npz file.",

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, TypeVar
 
 import click
 
@@ -74,17 +74,20 @@ def typed(options: Callable[..., T]) -> Callable[[Callable[[T], None]], Command]
     return decorate
 
 
-def measuring_options(process_runs: int) -> Callable[[Command], Command]:
+def measuring_options(
+    process_runs: int, iterations_aliases: Sequence[str] = ()
+) -> Callable[[Command], Command]:
     """Add the options of `bench.options.MeasuringOptions`; `process_runs` is the default of `--launches`."""
     count = click.IntRange(min=1)
     options = (
         click.option("--framework", default="auto", metavar="NAME",
-                     help="Run models in NAME: pytorch, jax, onnxruntime, ... Default: chosen by MODEL."),
+                     help="Run models in NAME: pytorch, jax, onnxruntime, ... gpuprof bench: both for pytorch"
+                          " and jax. Default: chosen by MODEL."),
         click.option("--batch-sizes", "--batch-size", "batch_sizes", default="1", callback=numbers,
                      metavar="1,8", help="Measure these batch sizes. gpuprof bench: auto doubles the size "
                                          "up to the memory limit. "
                           "Default: 1."),
-        click.option("--iterations", type=count, metavar="N",
+        click.option("--iterations", *iterations_aliases, "iterations", type=count, metavar="N",
                      help="Measure N calls. Default: until the interval of the median is 1% wide."),
         click.option("--warmup", type=click.IntRange(min=0), metavar="N",
                      help="Make N warm-up calls. Default: until the times are steady."),
@@ -123,6 +126,46 @@ def measuring_options(process_runs: int) -> Callable[[Command], Command]:
         return command
 
     return decorate
+
+
+class ListsCommand(click.Command):
+    """A command whose list options take several words too: `--batch-sizes 1 8 32` is `1,8,32`.
+
+    `lists` has for each option whether a later word belongs to its list; the first one always does.
+    """
+
+    lists: ClassVar[Mapping[str, Callable[[str], bool]]] = {
+        "--batch-sizes": lambda word: word.replace(",", "").isdigit(),
+        "--models": lambda word: not word.startswith("-"),
+    }
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line with each list as one word."""
+        return super().parse_args(ctx, join_lists(args, self.lists))
+
+
+def join_lists(words: Sequence[str], lists: Mapping[str, Callable[[str], bool]]) -> list[str]:
+    """Return `words` with the values of each list option joined by commas, up to a `--`.
+
+    Raises UsageError for a list without a value.
+    """
+    joined: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            return [*joined, word, *left]
+        name, separator, first = word.partition("=")
+        if name not in lists:
+            joined.append(word)
+            continue
+        values = [first] if separator else []
+        while left and not left[0].startswith("-") and (not values or lists[name](left[0])):
+            values.append(left.pop(0))
+        if not values:
+            raise UsageError("no_value", f"{name} has no value; hint: write them after it, as {name} A,B.")
+        joined += [name, ",".join(values)]
+    return joined
 
 
 AGAINST = "--against"

@@ -18,7 +18,8 @@ from gpuprof.bench.gate.gate import judge, runs_needed
 from gpuprof.bench.gate.result import Gate, GateRow, Thresholds
 from gpuprof.bench.gate.text import gate_text, name_parts
 from gpuprof.bench.measure.host import MachineUse
-from gpuprof.bench.results.files import Stamp, document_of, to_json
+from gpuprof.bench.results.batch import Stamp
+from gpuprof.bench.results.files import document_of, to_json
 from gpuprof.bench.results.run_figures import RunMetric
 from gpuprof.bench.results.stored import Configuration, read_result_file
 from gpuprof.cli import main

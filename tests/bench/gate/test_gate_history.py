@@ -21,7 +21,8 @@ from gpuprof.bench.facts import note
 from gpuprof.bench.gate.history import judge_history
 from gpuprof.bench.gate.result import Thresholds
 from gpuprof.bench.gate.text import gate_text
-from gpuprof.bench.results.files import Stamp, document_of, to_json
+from gpuprof.bench.results.batch import Stamp
+from gpuprof.bench.results.files import document_of, to_json
 from gpuprof.bench.results.run_figures import RunFigures, RunMetric
 from gpuprof.bench.results.stored import Configuration, History, ResultFile, read_history
 from gpuprof.cli.main import execute

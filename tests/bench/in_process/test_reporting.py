@@ -61,7 +61,14 @@ def test_a_report_is_saved(tmp_path: Path) -> None:
 
 def test_the_log_has_the_columns_of_the_result_files(tmp_path: Path) -> None:
     results = run_inference_benchmark(
-        "python", f"{MODELS}:doubled", warmup_iterations=1, measurement_iterations=5, input_shape=(3,)
+        "python",
+        f"{MODELS}:doubled",
+        batch_sizes=(1,),
+        warmup_iterations=1,
+        measurement_iterations=5,
+        input_shape=(3,),
+        csv_output_dir=None,
+        verbose=False,
     )
     logger = BenchmarkLogger(tmp_path / "logs", "log.csv")
     logger.log_result(results[0])

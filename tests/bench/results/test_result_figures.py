@@ -22,7 +22,8 @@ from gpuprof.bench.facts import note
 from gpuprof.bench.measure import energy, memory
 from gpuprof.bench.measure.memory import host_peak_bytes, parse_bytes
 from gpuprof.bench.results import files as results
-from gpuprof.bench.results.files import COLUMNS, ResultFiles, Stamp, document_of, row_of, to_csv, to_json
+from gpuprof.bench.results.batch import COLUMNS, Stamp, row_of
+from gpuprof.bench.results.files import ResultFiles, document_of, to_csv, to_json
 from gpuprof.bench.results.session import SessionResult
 from gpuprof.bench.results.text import energy_notes, notes_of, results_table, to_markdown
 from gpuprof.bench.workers import measuring

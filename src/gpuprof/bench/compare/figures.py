@@ -32,8 +32,9 @@ from gpuprof.bench.failures import Failure, failure_of
 from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS, warnings_of
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.models.recipes import parse_recipe
+from gpuprof.bench.results.batch import BatchResult
 from gpuprof.bench.results.result import Result
-from gpuprof.bench.results.session import BatchResult, SessionResult
+from gpuprof.bench.results.session import SessionResult
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import QualityMeasure, SpeedVerdict, VariantStatus

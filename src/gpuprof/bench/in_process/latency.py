@@ -17,6 +17,14 @@ from gpuprof.bench.accuracy.outputs_comparison import compare_outputs
 from gpuprof.bench.accuracy.outputs_report import OutputComparison
 from gpuprof.bench.benchmark import benchmark_here
 from gpuprof.bench.config import Settings
+from gpuprof.bench.in_process.inputs import MakeInputs, maker_of
+from gpuprof.bench.in_process.placement import (
+    moved,
+    on_device,
+    reset_memory_stats,
+    torch_module,
+    without_gradients,
+)
 from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.bench.measure.memory import resident_bytes
 from gpuprof.bench.results.result import Result
@@ -28,6 +36,7 @@ from gpuprof.stats.quantiles import samples_needed
 _QUANTILES = {"median": 0.5, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _LARGEST_BATCH = 1 << 16
 _PROBE_S = 0.5
+_SAMPLES = 256
 
 
 class LatencyBenchmark:
@@ -35,7 +44,7 @@ class LatencyBenchmark:
 
     def __init__(self, model: Callable[..., Any], device: str = "cuda") -> None:
         self.device = device
-        self.model = _on_device(model, device)
+        self.model = on_device(model, device)
 
     def benchmark(self, inputs: Any, num_iterations: int = 1000, warmup: int = 10) -> dict[str, Any]:
         """Return mean, median, p50, p90, p95, p99 and std in milliseconds, of calls that are waited for.
@@ -44,16 +53,16 @@ class LatencyBenchmark:
         BenchmarkError if a call fails.
         """
         settings = Settings(iterations=num_iterations, warmup=warmup)
-        with _without_gradients():
-            return latency_figures(benchmark_here(self.model, _moved(inputs, self.device), settings, None))
+        with without_gradients():
+            return latency_figures(benchmark_here(self.model, moved(inputs, self.device), settings, None))
 
     def profile_layers(self, inputs: Any) -> list[dict[str, Any]]:
         """Return the layers of a recorded run, the bottleneck first: name, calls, total_ms, self_ms, share.
 
         Raises RecordingError and RunError.
         """
-        system = _RecordedModel(self.model, _moved(inputs, self.device))
-        with tempfile.TemporaryDirectory(prefix="gpuprof-layers-") as folder, _without_gradients():
+        system = RecordedModel(self.model, moved(inputs, self.device))
+        with tempfile.TemporaryDirectory(prefix="gpuprof-layers-") as folder, without_gradients():
             path = Path(folder) / "layers.gpuprof"
             record_run(system, path)
             rows = summarize(load_tree(RunFolder(path)), "layer").rows
@@ -70,10 +79,21 @@ class LatencyBenchmark:
 
 
 class ThroughputBenchmark:
-    """Throughput over batch sizes; `make_inputs` makes the inputs of a batch size."""
+    """Throughput over batch sizes.
 
-    def __init__(self, make_inputs: Callable[[int], Any], device: str = "cpu") -> None:
+    `make_inputs` makes the inputs of a batch size, or `input_shape` is that of one sample; without both the
+    inputs are the model's own: see `maker_of`.
+    """
+
+    def __init__(
+        self,
+        make_inputs: MakeInputs | None = None,
+        device: str = "cpu",
+        *,
+        input_shape: tuple[int, ...] | None = None,
+    ) -> None:
         self._make_inputs = make_inputs
+        self._input_shape = input_shape
         self.device = device
 
     def benchmark_batch_sizes(
@@ -84,8 +104,13 @@ class ThroughputBenchmark:
         `tokens_per_s` is None unless the inputs are whole numbers, as tokens are. `memory_mb` is the peak of
         PyTorch's allocator on CUDA, else the memory of this process. Raises BenchmarkError if a call fails.
         """
-        placed = _on_device(model, self.device)
-        return [self._measure(placed, size, duration_sec) for size in batch_sizes]
+        sizes = list(batch_sizes)
+        if not sizes or min(sizes) < 1:
+            raise BenchmarkError(
+                "invalid_option", f"batch_sizes={sizes!r}", hint="use whole numbers from 1, such as [1, 8]"
+            )
+        placed = on_device(model, self.device)
+        return [self._measure(placed, size, duration_sec) for size in sizes]
 
     def find_optimal_batch_size(
         self, model: Callable[..., Any], target_latency_ms: float = 100
@@ -95,7 +120,7 @@ class ThroughputBenchmark:
         Sizes are doubled until one misses the target, then the gap is halved. Since latency need not rise
         with the batch size, every size that was measured is a candidate.
         """
-        placed = _on_device(model, self.device)
+        placed = on_device(model, self.device)
         measured: dict[int, dict[str, Any]] = {}
 
         def meets(size: int) -> bool:
@@ -113,10 +138,11 @@ class ThroughputBenchmark:
         return max(fitting, key=lambda each: each["samples_per_s"], default=None)
 
     def _measure(self, model: Callable[..., Any], size: int, duration_s: float) -> dict[str, Any]:
-        inputs = _moved(self._make_inputs(size), self.device)
+        make_inputs = maker_of(model, self._make_inputs, self._input_shape)
+        inputs = moved(make_inputs(size), self.device)
         settings = Settings(duration_s=duration_s, warmup_limit_s=max(duration_s, _PROBE_S))
-        _reset_allocator()
-        with _without_gradients():
+        reset_memory_stats()
+        with without_gradients():
             figures = latency_figures(benchmark_here(model, inputs, settings, None))
         samples_per_s = size / (figures["mean"] / 1e3)
         tokens = _tokens_per_sample(inputs)
@@ -139,9 +165,21 @@ class AccuracyBenchmark:
         return compare_outputs(model_baseline, model_optimized, test_loader)
 
     def analyze_numerical_stability(
-        self, model_baseline: Any, model_optimized: Any, test_loader: Any
+        self,
+        model_baseline: Any,
+        model_optimized: Any,
+        test_loader: Any = None,
+        *,
+        input_shape: tuple[int, ...] | None = None,
     ) -> dict[str, dict[str, Any]]:
-        """Return for each output NaN and infinite elements of both, largest absolute and relative error."""
+        """Return for each output NaN and infinite elements of both, largest absolute and relative error.
+
+        Without a loader, 256 samples of normal numbers are compared: of `input_shape`, or of the model's own
+        (see `maker_of`). These show no more than that: numbers that training data has may still overflow.
+        """
+        if test_loader is None:
+            make_inputs = maker_of(model_baseline, None, input_shape)
+            test_loader = [make_inputs(_SAMPLES)]
         found = compare_outputs(model_baseline, model_optimized, test_loader, classes=False)
         return {
             each.name: {
@@ -206,7 +244,7 @@ class ModelBenchmark(BenchmarkSuite):
         return self.results
 
 
-class _RecordedModel(CallableSystem):
+class RecordedModel(CallableSystem):
     """A callable whose layers are recorded, where it is a module."""
 
     def __init__(self, model: Callable[..., Any], inputs: Any) -> None:
@@ -226,50 +264,8 @@ def latency_figures(result: Result) -> dict[str, Any]:
     }
 
 
-# --- PyTorch, where it is imported ---------------------------------------------------------------
-
-
-def _torch() -> Any:
-    return sys.modules.get("torch")
-
-
-def _on_device(model: Callable[..., Any], device: str) -> Callable[..., Any]:
-    """Return a module in evaluation mode on the device; other callables as they are."""
-    torch = _torch()
-    if device.startswith("cuda") and (torch is None or not torch.cuda.is_available()):
-        raise BenchmarkError(
-            "no_such_device", f"device {device!r}: PyTorch finds none", hint="use device='cpu'"
-        )
-    if torch is None or not isinstance(model, torch.nn.Module):
-        return model
-    placed: Callable[..., Any] = model.to(device).eval()
-    return placed
-
-
-def _moved(inputs: Any, device: str) -> Any:
-    torch = _torch()
-    if isinstance(inputs, tuple):
-        return tuple(_moved(each, device) for each in inputs)
-    if isinstance(inputs, dict):
-        return {name: _moved(each, device) for name, each in inputs.items()}
-    return inputs.to(device) if torch is not None and isinstance(inputs, torch.Tensor) else inputs
-
-
-def _without_gradients() -> Any:
-    import contextlib
-
-    torch = _torch()
-    return contextlib.nullcontext() if torch is None else torch.inference_mode()
-
-
-def _reset_allocator() -> None:
-    torch = _torch()
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.reset_peak_memory_stats()
-
-
 def _memory_mb() -> float | None:
-    torch = _torch()
+    torch = torch_module()
     if torch is not None and torch.cuda.is_initialized():
         return float(torch.cuda.max_memory_allocated()) / 1e6
     resident = resident_bytes()

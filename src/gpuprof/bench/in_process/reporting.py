@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.bench.benchmark_run import now
 from gpuprof.bench.in_process.validation import StatisticalValidator, latencies_of
 from gpuprof.bench.measure.host import describe_environment
-from gpuprof.bench.results.files import Stamp, read_results, row_of, to_csv, write_whole
-from gpuprof.bench.results.session import BatchResult
+from gpuprof.bench.results.batch import BatchResult, row_of
+from gpuprof.bench.results.files import read_results, to_csv, write_whole
 from gpuprof.errors import BenchmarkError
 from gpuprof.text.sanitize import escape_text
 
@@ -62,8 +61,7 @@ class BenchmarkLogger:
 
     def log_result(self, result: BatchResult) -> None:
         """Add a result of `run_inference_benchmark` and write the file. Raises BenchmarkError."""
-        stamp = Stamp(now().isoformat(timespec="seconds"), result.environment.get("revision"))
-        self._rows.append(row_of(result, stamp))
+        self._rows.append(row_of(result))
         _write(self.path, to_csv(self._rows))
 
     def read_results(self) -> pandas.DataFrame:

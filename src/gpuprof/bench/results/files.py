@@ -13,14 +13,13 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.bench.models.data import shape_text
+from gpuprof.bench.results.batch import COLUMNS, MORE_COLUMNS, BatchResult, Stamp, row_of
 from gpuprof.bench.results.result import Result
-from gpuprof.bench.results.session import BatchResult
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.errors import BenchmarkError, UnavailableError
 from gpuprof.stats.quantiles import samples_needed
@@ -31,102 +30,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 FORMATS = ("csv", "json", "md")
-# The contract's columns, in its order; others come after them.
-COLUMNS = (
-    "framework", "model", "device", "device_type", "batch_size", "input_shape", "dtype",
-    "latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_mean_ms", "latency_std_ms",
-    "latency_min_ms", "latency_max_ms", "throughput_ips", "memory_mb", "compilation_time_ms",
-    "timestamp", "git_commit",
-)  # fmt: skip
-MORE_COLUMNS = (
-    "latency_p90_ms", "latency_p50_low_ms", "latency_p50_high_ms", "samples", "launches", "tokens_per_s",
-    "memory_kind", "allocator_peak_bytes", "device_used_bytes", "host_peak_bytes", "model_bytes",
-    "parameters", "energy_per_sample_j", "power_mean_w", "utilization_mean_percent", "cpu_share",
-    "read_bytes", "written_bytes", "first_call_ms", "enqueue_p50_ms", "device_p50_ms", "recipe",
-    "host_own_bytes", "host_calls_bytes", "host_baseline_bytes",
-)  # fmt: skip
-
-
 _FORMULA = ("=", "+", "-", "@", "\t")
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """When something was measured, and of which revision of the user's code; None outside a repository."""
-
-    timestamp: str
-    git_commit: str | None
-
-
-def row_of(batch: BatchResult, stamp: Stamp) -> dict[str, Any]:
-    """Return the CSV row of one batch size, None where a figure is missing."""
-    result, system = batch.result, batch.description
-    rate = result.items_per_s
-    row: dict[str, Any] = {
-        "framework": system.framework,
-        "model": system.model,
-        "device": system.device,
-        "device_type": system.device_type,
-        "batch_size": batch.batch_size,
-        "input_shape": None if system.input_shape is None else shape_text(system.input_shape),
-        "dtype": system.dtype,
-        "throughput_ips": rate,
-        "tokens_per_s": batch.tokens_per_s(rate),
-        "samples": len(result.samples),
-        "launches": len(result.measurements),
-        "recipe": system.details.get("recipe"),
-        "model_bytes": system.model_bytes,
-        "parameters": system.parameters,
-        "compilation_time_ms": _ms(batch.middle("compile_s")),
-        "first_call_ms": _ms(batch.middle("first_call_s")),
-        "enqueue_p50_ms": _ms(batch.enqueue_s),
-        "device_p50_ms": _ms(batch.device_s),
-        **asdict(stamp),
-        **_memory(batch),
-        **_latency(result),
-        **{name: batch.middle("usage", name) for name in ("cpu_share", "read_bytes", "written_bytes")},
-        **{name: batch.middle("energy", name) for name in _ENERGY},
-    }
-    return {name: row[name] for name in (*COLUMNS, *MORE_COLUMNS)}
-
-
-_ENERGY = ("energy_per_sample_j", "power_mean_w", "utilization_mean_percent")
-
-
-def _latency(result: Result) -> dict[str, float | None]:
-    summary, median = result.summary, result.estimate(0.5)
-    plain = {"mean": "mean", "std": "std", "min": "minimum", "max": "maximum"}
-    seconds = {name: result.quantile(q) for name, q in QUANTILES.items()}
-    seconds |= {name: getattr(summary, field, None) for name, field in plain.items()}
-    seconds |= {f"p50_{end}": getattr(median, end, None) for end in ("low", "high")}
-    return {f"latency_{name}_ms": _ms(value) for name, value in seconds.items()}
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1e3
-
-
-def _memory(batch: BatchResult) -> dict[str, Any]:
-    """Return the figures of memory, and the one of the model with its kind."""
-    peak, (host, is_after_larger) = batch.largest("memory", "allocator_peak_bytes"), batch.host_peak
-    own, is_own_after = batch.host_own
-    kinds = (
-        (peak, "allocator peak", False),
-        (own, "model and calls", is_own_after),
-        (host, "host peak", is_after_larger),
-    )
-    shown, name, is_after = next((each for each in kinds if each[0] is not None), kinds[-1])
-    kind = f"{name}, after larger batches" if is_after else name
-    return {
-        "memory_mb": None if shown is None else shown / 1e6,
-        "memory_kind": None if shown is None else kind,
-        "allocator_peak_bytes": peak,
-        "device_used_bytes": batch.largest("memory", "device_used_bytes"),
-        "host_peak_bytes": host,
-        "host_own_bytes": own,
-        "host_calls_bytes": batch.largest("memory", "host_calls_bytes"),
-        "host_baseline_bytes": batch.largest("memory", "host_baseline_bytes"),
-    }
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -224,12 +128,15 @@ def to_json(document: dict[str, Any]) -> str:
 
 def document_of(batches: Sequence[BatchResult], stamp: Stamp, **more: Any) -> dict[str, Any]:
     """Return everything as plain values: the row of each batch size, why cells are empty, all samples."""
-    results = [
-        {"row": row_of(batch, stamp), "insufficient": _too_few_samples(result), **result.to_dict()}
-        for batch in batches
-        for result in [batch.result]
-    ]
+    results = [_plain_batch(batch, stamp) for batch in batches]
     return {"format": FORMAT_VERSION, **asdict(stamp), **more, "results": results}
+
+
+def _plain_batch(batch: BatchResult, stamp: Stamp) -> dict[str, Any]:
+    result = batch.result
+    plain = result.to_dict()
+    plain["figures"]["warnings"] = [each.to_dict() for each in batch.warnings]
+    return {"row": row_of(batch, stamp), "insufficient": _too_few_samples(result), **plain}
 
 
 def _too_few_samples(result: Result) -> dict[str, str]:

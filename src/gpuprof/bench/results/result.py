@@ -101,6 +101,10 @@ class Result:
             return None
         return (found.low, found.value, found.high) if interval else found.value
 
+    def plain_quantile(self, quantile: float) -> float | None:
+        """Return a quantile of the samples in seconds, whatever their number; None without samples."""
+        return self._pooled.value(quantile) if len(self.samples) else None
+
     def estimate(self, quantile: float) -> Estimate | None:
         """Return a quantile with its interval; None where the samples do not suffice."""
         return self._pooled.quantile(quantile)

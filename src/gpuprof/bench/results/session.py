@@ -3,112 +3,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import statistics
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.failures import Failure, failure_of
-from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.scaling import LargestBatch, saturation_point
-from gpuprof.bench.results.result import ProcessRunResult, Result
+from gpuprof.bench.results.batch import BatchResult
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import GpuprofError
-from gpuprof.text.units import format_duration
-
-
-@dataclass(slots=True, repr=False)
-class BatchResult:
-    """What was measured of one batch size, in all process runs."""
-
-    batch_size: int
-    description: SystemDescription
-    settings: JobSettings
-    environment: dict[str, Any]
-    launches: list[ProcessRunResult] = field(default_factory=list)
-    in_process: bool = False
-
-    def __repr__(self) -> str:
-        """Return it on one line: the samples alone fill pages."""
-        result = self.result
-        median = result.quantile(0.5)
-        time = "unavailable" if median is None else format_duration(median * 1e9)
-        counts = f"{len(self.launches)} process runs, {len(result.samples):,} samples"
-        return f"<BatchResult {result.name}: {counts}, median {time}>"
-
-    @property
-    def result(self) -> Result:
-        """The figures, with the samples of each process run."""
-        return Result(
-            name=f"{self.description.model} ({self.description.framework}), batch size {self.batch_size}",
-            description=dataclasses.asdict(self.description),
-            settings=self.settings.measuring,
-            in_process=self.in_process,
-            batch_size=self.batch_size,
-            launches=tuple(self.launches),
-            environment=self.environment,
-        )
-
-    def tokens_per_s(self, samples_per_s: float | None) -> float | None:
-        """Tokens per second of a sequence model, None for others."""
-        tokens = self.description.details.get("tokens_per_sample")
-        return None if tokens is None or samples_per_s is None else samples_per_s * int(tokens)
-
-    def values_of(self, *path: str) -> list[Any]:
-        """Return a value of `extra` of those process runs that have it."""
-        found: list[Any] = [run.extra for run in self.launches]
-        for name in path:
-            found = [each.get(name) for each in found if each is not None]
-        return [each for each in found if each is not None]
-
-    def largest(self, *path: str) -> Any:
-        """Return the largest value over the process runs; None where none of them has it."""
-        return max(self.values_of(*path), default=None)
-
-    def middle(self, *path: str) -> float | None:
-        """Return the median over the process runs of one value of each; None where none has it."""
-        return _median(self.values_of(*path))
-
-    @property
-    def host_peak(self) -> tuple[int | None, bool]:
-        """The peak of the whole process, and whether a larger batch came before it in the same process."""
-        return self._host("host_resident_bytes")
-
-    @property
-    def host_own(self) -> tuple[int | None, bool]:
-        """The model's own memory on the host: parameters, buffers and what calls add; as `host_peak`."""
-        return self._host("host_own_bytes")
-
-    def _host(self, name: str) -> tuple[int | None, bool]:
-        """Return a figure of the host, and whether a larger batch came before it in the same process.
-
-        That one may hold on to memory, so process runs in which none came before go first.
-        """
-        read = [
-            (host, bool(run.extra.get("after_larger")))
-            for run in self.launches
-            if (host := (run.extra.get("memory") or {}).get(name)) is not None
-        ]
-        clean = [host for host, is_after_larger in read if not is_after_larger]
-        return (max(clean), False) if clean else (min((host for host, _ in read), default=None), True)
-
-    @property
-    def enqueue_s(self) -> float | None:
-        """The median time until a call had returned; None where that is all of it."""
-        return _median(each.enqueue_s for each in self.result.measurements)
-
-    @property
-    def device_s(self) -> float | None:
-        """The median time that the device itself worked for a call; None where it is unknown."""
-        return _median(statistics.median(each) for each in self.values_of("device_time_s") if each)
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    told = [value for value in values if value is not None]
-    return statistics.median(told) if told else None
 
 
 @dataclass(frozen=True, slots=True)

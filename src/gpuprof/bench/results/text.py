@@ -17,8 +17,8 @@ from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import duration_parts, format_bytes, format_quantity
 
 if TYPE_CHECKING:
-    from gpuprof.bench.results.files import Stamp
-    from gpuprof.bench.results.session import BatchResult, BenchFinding, SessionResult, Startup
+    from gpuprof.bench.results.batch import BatchResult, Stamp
+    from gpuprof.bench.results.session import BenchFinding, SessionResult, Startup
     from gpuprof.stats.quantiles import Estimate
 
 
@@ -54,11 +54,11 @@ def _figures(batch: BatchResult) -> dict[str, str]:
     memory = batch.largest("memory", "allocator_peak_bytes") or batch.host_own[0] or batch.host_peak[0]
     return {
         "batch": str(batch.batch_size),
-        "p50": time_text(result.quantile(0.5)),
+        "p50": time_text(batch.latency_s(0.5)),
         "p50 95% CI": _interval(result.estimate(0.5)),
-        "p90": time_text(result.quantile(0.9)),
-        "p95": time_text(result.quantile(0.95)),
-        "p99": time_text(result.quantile(0.99)),
+        "p90": time_text(batch.latency_s(0.9)),
+        "p95": time_text(batch.latency_s(0.95)),
+        "p99": time_text(batch.latency_s(0.99)),
         "mean": time_text(None if summary is None else summary.mean),
         "samples/s": format_quantity(result.items_per_s),
         "memory": "-" if memory is None else format_bytes(memory),
@@ -85,14 +85,14 @@ def notes_of(session: SessionResult) -> list[str]:
     notes += _memory_notes(session.batches)
     notes += [f"energy: {line}" for line in energy_notes(session.batches)]
     notes += _sample_count_notes(session.batches)
-    return list(dict.fromkeys([*notes, *_warning_notes(session.batches)]))
+    return list(dict.fromkeys([*notes, *warning_notes(session.batches)]))
 
 
-def _warning_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
+def warning_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
     """Yield each warning once, with its first evidence; the JSON has all of them."""
     kinds: dict[str, list[tuple[int, str]]] = {}
     for batch in batches:
-        for each in batch.result.warnings:
+        for each in batch.warnings:
             kinds.setdefault(each.code, []).append((batch.batch_size, str(each)))
     for name, found in kinds.items():
         size, line = found[0]
@@ -203,7 +203,7 @@ def _largest_note(found: LargestBatch) -> str:
 def _sample_count_notes(batches: Sequence[BatchResult]) -> list[str]:
     found = []
     for name, share in QUANTILES.items():
-        short = [batch for batch in batches if batch.result.estimate(share) is None]
+        short = [batch for batch in batches if batch.latency_s(share) is None]
         if short:
             counts = ", ".join(str(batch.result.count) for batch in short)
             found.append(f"{name}: too few samples (n={counts}; it needs {samples_needed(share)})")

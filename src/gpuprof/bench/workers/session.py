@@ -19,8 +19,9 @@ from gpuprof.bench.frameworks.protocol import System, SystemDescription
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measurement import Measurement, StoppedBy
 from gpuprof.bench.measure.memory import name_budget
+from gpuprof.bench.results.batch import BatchResult
 from gpuprof.bench.results.result import ProcessRunResult
-from gpuprof.bench.results.session import BatchResult, SessionResult, Startup
+from gpuprof.bench.results.session import SessionResult, Startup
 from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDone, Samples, State
 from gpuprof.bench.workers.job import FactorySpec, Job, MeasureJob
