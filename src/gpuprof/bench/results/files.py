@@ -12,12 +12,14 @@ import io
 import itertools
 import json
 import os
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuprof.bench.measure.measurement import Measurement
 from gpuprof.bench.models.data import shape_text
 from gpuprof.bench.results.result import Result
 from gpuprof.bench.results.session import BatchResult
@@ -38,12 +40,16 @@ COLUMNS = (
     "latency_min_ms", "latency_max_ms", "throughput_ips", "memory_mb", "compilation_time_ms",
     "timestamp", "git_commit",
 )  # fmt: skip
+LOADING_COLUMNS = (
+    "data_loading_p50_ms", "data_loading_share", "streamed_samples", "io_wait_share",
+    "machine_io_wait_share", "read_call_bytes", "network_received_bytes", "network_sent_bytes",
+)  # fmt: skip
 MORE_COLUMNS = (
     "latency_p90_ms", "latency_p50_low_ms", "latency_p50_high_ms", "samples", "launches", "tokens_per_s",
     "memory_kind", "allocator_peak_bytes", "device_used_bytes", "host_peak_bytes", "model_bytes",
     "parameters", "energy_per_sample_j", "power_mean_w", "utilization_mean_percent", "cpu_share",
     "read_bytes", "written_bytes", "first_call_ms", "enqueue_p50_ms", "device_p50_ms", "recipe",
-    "host_own_bytes", "host_calls_bytes", "host_baseline_bytes",
+    "host_own_bytes", "host_calls_bytes", "host_baseline_bytes", *LOADING_COLUMNS,
 )  # fmt: skip
 
 
@@ -83,6 +89,7 @@ def row_of(batch: BatchResult, stamp: Stamp) -> dict[str, Any]:
         "device_p50_ms": _ms(batch.device_s),
         **asdict(stamp),
         **_memory(batch),
+        **loading_row(batch.result.measurements),
         **_latency(result),
         **{name: batch.middle("usage", name) for name in ("cpu_share", "read_bytes", "written_bytes")},
         **{name: batch.middle("energy", name) for name in _ENERGY},
@@ -100,6 +107,30 @@ def _latency(result: Result) -> dict[str, float | None]:
     seconds |= {name: getattr(summary, field, None) for name, field in plain.items()}
     seconds |= {f"p50_{end}": getattr(median, end, None) for end in ("low", "high")}
     return {f"latency_{name}_ms": _ms(value) for name, value in seconds.items()}
+
+
+def loading_row(measurements: Sequence[Measurement]) -> dict[str, float | None]:
+    """Return the columns of data loading and I/O while samples were taken: medians of the process runs."""
+    loadings = [(each.loading, each.elapsed_s) for each in measurements if each.loading is not None]
+    uses = [(each.machine.io, each.machine) for each in measurements if each.machine is not None]
+    counters = [(io, use) for io, use in uses if io is not None]
+    found: dict[str, list[float | None]] = {
+        "data_loading_p50_ms": [_ms(each.loading_s) for each, _ in loadings],
+        "data_loading_share": [each.fraction_of(elapsed_s) for each, elapsed_s in loadings],
+        "streamed_samples": [each.samples for each, _ in loadings],
+        "io_wait_share": [_share(io.wait_s, use.elapsed_s) for io, use in counters],
+        "machine_io_wait_share": [
+            _share(io.machine_wait_s, use.elapsed_s * use.processors) for io, use in counters
+        ],
+    }
+    for name in ("read_call_bytes", "network_received_bytes", "network_sent_bytes"):
+        found[name] = [getattr(io, name) for io, _ in counters]
+    known = {name: [each for each in values if each is not None] for name, values in found.items()}
+    return {name: statistics.median(values) if values else None for name, values in known.items()}
+
+
+def _share(seconds: float | None, of_s: float) -> float | None:
+    return None if seconds is None or of_s <= 0 else seconds / of_s
 
 
 def _ms(seconds: float | None) -> float | None:
