@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     )
     from gpuprof.bench.in_process.production import (
         ProductionBenchmarkingProfiler,
-        ResourceMonitor,
     )
     from gpuprof.bench.in_process.reporting import (
         BenchmarkLogger,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         StatisticalValidation,
         StatisticalValidator,
     )
+    from gpuprof.bench.measure.resources import ResourceMonitor
     from gpuprof.bench.models.pipeline import Pipeline
     from gpuprof.bench.models.recipes import RECIPES, Recipe
     from gpuprof.bench.optimize.model_file import write_distilled, write_optimized
@@ -49,7 +49,7 @@ _PLACES = {
     "StatisticalValidation": "in_process.validation",
     "StatisticalValidator": "in_process.validation",
     "ProductionBenchmarkingProfiler": "in_process.production",
-    "ResourceMonitor": "in_process.production",
+    "ResourceMonitor": "measure.resources",
     "AccuracyBenchmark": "in_process.latency",
     "BenchmarkSuite": "in_process.latency",
     "LatencyBenchmark": "in_process.latency",

@@ -13,9 +13,11 @@ from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.measure.callable import callable_system
 from gpuprof.bench.measure.host import describe_environment
-from gpuprof.bench.measure.measure import measure
+from gpuprof.bench.measure.measure import MeasuringLoop
+from gpuprof.bench.measure.resources import ResourceMonitor
 from gpuprof.bench.models.importing import name_of
 from gpuprof.bench.results.result import ProcessRunResult, Result
+from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.job import FactorySpec, encode_job
 from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, ProcessRun, Schedule
 from gpuprof.bench.workers.session import Session
@@ -31,7 +33,11 @@ def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | Non
     require_scipy()
     system = callable_system(target, inputs, name, stream=settings.stream)
     before = system.inputs_fingerprint()
-    measured = measure(system, settings)
+    monitor = ResourceMonitor(devices=system.describe().device_type == "cuda")
+    loop = MeasuringLoop(system, settings, progress=lambda *_: monitor.read_early())
+    with monitor:
+        measured = loop.run()
+    extra = {"series": to_plain(monitor.resources(loop.began_ns / 1e9))}
     warnings = []
     if _native.is_recording():
         warnings.append(Diagnostic("recording", Severity.WARNING))
@@ -42,7 +48,7 @@ def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | Non
         name=described.model,
         description=asdict(described),
         settings=settings,
-        launches=(ProcessRunResult(0, measured, measured.failure, {}),),
+        launches=(ProcessRunResult(0, measured, measured.failure, extra),),
         environment=describe_environment(),
         in_process=True,
         more_warnings=tuple(warnings),

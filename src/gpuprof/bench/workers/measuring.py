@@ -30,6 +30,7 @@ from gpuprof.bench.measure.measure import MeasuringLoop
 from gpuprof.bench.measure.measurement import ENDED_EARLY, Measurement
 from gpuprof.bench.measure.memory import memory_failures
 from gpuprof.bench.measure.outputs import InputGuard, check_outputs
+from gpuprof.bench.measure.resources import ResourceMonitor
 from gpuprof.bench.models.importing import find_named
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDone, Samples, Send, State
@@ -178,17 +179,21 @@ class _Batch:
             self._calls += len(wall_ns) * calls
             self._report_seldom(State.MEASURING, self._calls)
             sender.progress(wall_ns, enqueue_ns, calls)
+            monitor.read_early()
 
+        monitor = ResourceMonitor(devices=self._system.describe().device_type == "cuda")
         loop = MeasuringLoop(
             system,
             self._settings.measuring,
             progress=progress,
             warming=lambda calls: self._report_seldom(State.WARMING, calls),
         )
-        measurement = loop.run()
+        with monitor:
+            measurement = loop.run()
         self._extra |= {
             "usage": to_plain(usage_between(before, read_state())),
             "memory": to_plain(self._memory()),
+            "series": to_plain(monitor.resources(loop.began_ns / 1e9)),
         }
         self._report(State.SAMPLED)
         if self._framework is not None:
