@@ -11,7 +11,7 @@ from typing import Any
 from gpuprof.bench.frameworks.protocol import System, SystemDescription
 from gpuprof.bench.measure.outputs import fingerprint
 from gpuprof.bench.measure.streaming import EndOfDataError
-from gpuprof.bench.models.loaders import Batches
+from gpuprof.bench.models.loaders import LoaderBatches
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import arguments
 from gpuprof.record.collector import is_collecting
@@ -100,7 +100,7 @@ class StreamedCallable(CallableSystem):
     """Calls `target` with the batches of an iterable, one after the other; the first one is there at once."""
 
     def __init__(self, target: Any, batches: Iterable[Any], *, name: str | None = None) -> None:
-        self._batches = Batches(batches, "inputs")
+        self._batches = LoaderBatches(batches, "inputs")
         try:
             first = self._batches.next()
         except EndOfDataError as error:

@@ -56,7 +56,7 @@ def _drawn(generator: np.random.Generator, shape: tuple[int, ...], inputs: Input
     return generator.standard_normal(shape, dtype=np.float32)
 
 
-def checked_batch(batch: Array, inputs: InputSpec, where: str) -> Array:
+def _checked_batch(batch: Array, inputs: InputSpec, where: str) -> Array:
     """Return samples in the type that models take. Raises BenchmarkError where their shape is another."""
     if batch.shape[1:] != inputs.shape:
         raise BenchmarkError(
@@ -190,7 +190,7 @@ class _Arrays(Dataset):
         return zlib.crc32(np.ascontiguousarray(self._samples[self._places]).tobytes())
 
     def _read(self, places: Integers, inputs: InputSpec) -> Array:
-        return checked_batch(self._samples[places], inputs, self.text)
+        return _checked_batch(self._samples[places], inputs, self.text)
 
 
 def open_dataset(
@@ -359,7 +359,7 @@ def make_source(data: str | Iterable[Any], seed: int = 0) -> DataSource:
         return _SyntheticSource(seed)
     path = Path(data)
     if is_loader(data):
-        return LoaderSource(data)
+        return LoaderSource(data, _checked_batch)
     if path.is_dir():
         images = _Images(path, find_images(path, needs_labels=False), None, seed)
         images.shuffle(seed)
@@ -441,4 +441,4 @@ class _IteratorSource:
             raise BenchmarkError("no_samples", "data_source hands out no samples: it needs at least one")
         again = itertools.cycle(self._kept)
         taken += itertools.islice(again, batch_size - len(taken))
-        return checked_batch(np.stack(taken), inputs, "data_source")
+        return _checked_batch(np.stack(taken), inputs, "data_source")

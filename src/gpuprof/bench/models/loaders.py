@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from gpuprof.bench.models.importing import find_named
 from gpuprof.errors import BenchmarkError
 
 if TYPE_CHECKING:
-    from gpuprof.bench.models.data import InputSpec
     from gpuprof.stats.arrays import Array
 
+# Returns samples in the type and shape that a model takes; the second value describes its input.
+Check: TypeAlias = "Callable[[Array, Any, str], Array]"
 _PREFIX = "python:"
 _EXAMPLE = "python:package.module:make_batches or python:file.py:make_batches"
 
@@ -37,7 +38,7 @@ def check_loader(data: str, option: str) -> None:
         raise BenchmarkError("no_such_file", f"{option} {data}: {source}: no such file")
 
 
-class Batches:
+class LoaderBatches:
     """The batches of an iterable, one after the other.
 
     A batch is an array or a tensor, or a tuple or list that begins with one, as of inputs and labels. An
@@ -65,21 +66,21 @@ class Batches:
 
 
 class LoaderSource:
-    """Batches of the function that `data` names, called with the batch size where it takes a parameter.
+    """LoaderBatches of the function that `data` names, called with the batch size where it takes a parameter.
 
     A batch that is smaller than asked for, as the last one of a data set may be, is left out.
     """
 
-    def __init__(self, data: str) -> None:
-        self._data = data
-        self._batches: Batches | None = None
+    def __init__(self, data: str, check: Check) -> None:
+        self._data, self._check = data, check
+        self._batches: LoaderBatches | None = None
 
     @property
     def passes(self) -> int:
         """How often the data was read to its end."""
         return 0 if self._batches is None else self._batches.passes
 
-    def batch(self, batch_size: int, inputs: InputSpec) -> Array:
+    def batch(self, batch_size: int, inputs: Any) -> Array:
         """Return the next batch. Raises BenchmarkError, and EndOfDataError after the last one."""
         is_first = self._batches is None
         self._batches = batches = self._batches or self._made(batch_size)
@@ -92,13 +93,13 @@ class LoaderSource:
                     raise self._empty(batch_size) from None
                 raise
             if len(array) == batch_size:
-                return self._checked(array, inputs)
+                return self._check(array, inputs, f"--data {self._data}")
             if len(array) > batch_size:
                 raise self._another_size(len(array), batch_size)
             if batches.passes > passes + 1:
                 raise self._empty(batch_size)
 
-    def _made(self, batch_size: int) -> Batches:
+    def _made(self, batch_size: int) -> LoaderBatches:
         function = find_named(self._data.removeprefix(_PREFIX))
         if not callable(function):
             raise BenchmarkError(
@@ -106,7 +107,7 @@ class LoaderSource:
             )
         try:
             made = function(batch_size) if inspect.signature(function).parameters else function()
-            return Batches(made, f"--data {self._data}")
+            return LoaderBatches(made, f"--data {self._data}")
         except TypeError as error:
             raise BenchmarkError(
                 "invalid_loader",
@@ -129,11 +130,6 @@ class LoaderSource:
                 hint="yield arrays or tensors, or tuples that begin with one",
             )
         return array
-
-    def _checked(self, array: Array, inputs: InputSpec) -> Array:
-        from gpuprof.bench.models.data import checked_batch
-
-        return checked_batch(array, inputs, f"--data {self._data}")
 
     def _another_size(self, samples: int, batch_size: int) -> BenchmarkError:
         return BenchmarkError(
