@@ -40,15 +40,17 @@ PyObject* or_null(const py::object& object) noexcept {
 }
 
 void time_calls(const py::object& run, const py::object& synchronize, const py::object& before,
-                Nanoseconds wall, Nanoseconds enqueue) {
-    if (wall.size() != enqueue.size()) throw py::value_error("wall and enqueue differ in length");
+                Nanoseconds wall, Nanoseconds enqueue, Nanoseconds gap) {
+    if (wall.size() != enqueue.size() || wall.size() != gap.size())
+        throw py::value_error("wall, enqueue and gap differ in length");
     const double scale = ns_per_tick();
     const python::TimedCall call{run.ptr(), or_null(synchronize), or_null(before)};
-    const python::CallTicks ticks{wall.mutable_data(), enqueue.mutable_data(),
+    const python::CallTicks ticks{wall.mutable_data(), enqueue.mutable_data(), gap.mutable_data(),
                                   static_cast<std::size_t>(wall.size())};
     const std::size_t done = python::time_calls(call, ticks, static_cast<std::uint64_t>(yield_ns / scale));
     to_ns(ticks.wall, done, scale);
     to_ns(ticks.enqueue, done, scale);
+    to_ns(ticks.gap, done, scale);
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();
 }
 
@@ -57,7 +59,7 @@ void time_calls(const py::object& run, const py::object& synchronize, const py::
 void bind_bench(py::module_& module) {
     first_point();
     module.def("time_calls", &time_calls, py::arg("run"), py::arg("synchronize"), py::arg("before"),
-               py::arg("wall").noconvert(), py::arg("enqueue").noconvert());
+               py::arg("wall").noconvert(), py::arg("enqueue").noconvert(), py::arg("gap").noconvert());
 }
 
 }  // namespace gpuprof::bindings

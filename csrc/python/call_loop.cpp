@@ -31,6 +31,7 @@ bool look_around(std::uint64_t now, std::uint64_t yield_ticks, std::uint64_t& yi
 
 std::size_t time_calls(const TimedCall& call, const CallTicks& ticks, std::uint64_t yield_ticks) noexcept {
     std::uint64_t yielded = read_ticks();
+    std::uint64_t last_end = yielded;
     for (std::size_t index = 0; index < ticks.size; ++index) {
         if (call.before != nullptr && !(call_once(call.before) && call_if_any(call.synchronize)))
             return index;
@@ -44,6 +45,8 @@ std::size_t time_calls(const TimedCall& call, const CallTicks& ticks, std::uint6
         }
         ticks.enqueue[index] = static_cast<std::int64_t>(returned - begin);
         ticks.wall[index] = static_cast<std::int64_t>(end - begin);
+        ticks.gap[index] = static_cast<std::int64_t>(begin - last_end);
+        last_end = end;
         if (!look_around(end, yield_ticks, yielded)) return index + 1;
     }
     return ticks.size;

@@ -16,10 +16,12 @@ struct TimedCall {
     PyObject* before;
 };
 
-// Where the ticks of each call go: until it was done, and until it had returned.
+// Where the ticks of each call go: until it was done, until it had returned, and from the end of the call
+// before, or of the loop's first reading, until its start.
 struct CallTicks {
     std::int64_t* wall;
     std::int64_t* enqueue;
+    std::int64_t* gap;
     std::size_t size;
 };
 

@@ -192,6 +192,7 @@ def time_calls(
     before: Callable[[], object] | None,
     wall: npt.NDArray[np.int64],
     enqueue: npt.NDArray[np.int64],
+    gap: npt.NDArray[np.int64],
 ) -> None: ...
 def note_collection(phase: str, info: dict[str, Any], /) -> None: ...
 def take_short_collections() -> tuple[int, int]:

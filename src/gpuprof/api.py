@@ -95,6 +95,7 @@ def benchmark(
     mode: Literal["latency", "throughput"] = "latency",
     caches: Literal["warm", "cold"] = "warm",
     check_outputs: bool = False,
+    stream: bool = False,
     name: str | None = None,
 ) -> Result:
     """Measure what a call costs, with the uncertainty of the figures (docs/benchmarking.md).
@@ -104,6 +105,11 @@ def benchmark(
     steady. The measurement ends when the interval of `quantile` is narrower than `precision` times its value,
     or after 10 s. `warmup` and `iterations` set numbers of calls instead. `result.samples` are the seconds of
     each call, none removed; `result.quantile(0.99)` is None with too few samples; `print(result)` is a table.
+
+    With `stream`, `inputs` is an iterable of batches, such as a DataLoader: each measured call gets the next
+    one, and `result.measurements[0].loading` is what loading them took. The first batch is for the warm-up. A
+    batch is an array, a tensor or a dictionary of keyword arguments; of a tuple or list, the first element
+    (the others are labels). An iterator has one pass, which ends the measurement.
 
     `launches` is the number of process runs. One runs in this process and does not show how process runs
     differ. More run in fresh processes, which find the functions by name. Raises BenchmarkError if a call
@@ -127,6 +133,7 @@ def benchmark(
         precision=precision,
         warmup=warmup,
         check_outputs=check_outputs,
+        stream=stream,
     )
     if launches == 1:
         return benchmark_here(callable_or_model, inputs, settings, name)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.difference_summary import DifferenceSummary
     from gpuprof.analyze.findings.engine import Findings
     from gpuprof.analyze.findings.promises import Score
+    from gpuprof.analyze.lines import LineSummary
     from gpuprof.analyze.metrics import WeightName
     from gpuprof.analyze.phases import Phases
     from gpuprof.analyze.roofline.build import Roofline
@@ -103,6 +104,15 @@ class Run:
         if by is not None:
             return self._summary(by, process)
         return first_with_rows(lambda kind: self._summary(kind, process))
+
+    def lines(self) -> LineSummary:
+        """Time of source lines, of a run of `gpuprof run --profiler line`; prints as a table.
+
+        Raises RunError, also where no line was timed.
+        """
+        from gpuprof.analyze.lines import summarize_lines
+
+        return summarize_lines(self)
 
     @quick_switching()
     def phases(self) -> Phases | None:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 MODELS = Path(__file__).parents[1] / "support" / "bench_models.py"
@@ -394,3 +395,69 @@ def taking(self, number, event):
 session.Session.take = taking
 sys.exit(execute(sys.argv[1:]))
 """
+
+
+# --- streamed data -------------------------------------------------------------------------------
+
+
+def test_each_call_gets_a_new_batch_of_a_file(bench: Any, tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", inputs=np.zeros((64, 3), np.float32), labels=np.arange(64))
+    done = bench("doubled", "--data", str(tmp_path / "data.npz"), "--stream", "--batch-size", "8")
+    assert (done.returncode, done.stderr) == (0, "")
+    (row,) = rows(tmp_path)
+    assert float(row["streamed_samples"]) == 160
+    assert 0 < float(row["data_loading_share"]) < 1
+    assert float(row["data_loading_p50_ms"]) > 0
+    assert "data loading at batch size 8: " in done.stdout
+
+
+def test_the_end_of_a_generator_is_a_fact(bench: Any, tmp_path: Path) -> None:
+    words = ("--data", f"python:{MODELS}:one_pass", "--stream", "--batch-size", "2", "--json")
+    done = bench("doubled", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    (result,) = json.loads(done.stdout)["results"]
+    measurement = result["launches"][0]["measurement"]
+    assert (measurement["stopped_by"], len(measurement["samples_ns"])) == ("end of data", 11)
+    loading = measurement["loading"]
+    assert (loading["samples"], loading["passes"], loading["has_ended"]) == (22, 1, True)
+    assert len(measurement["gaps_ns"]) == 11
+
+
+def test_a_loader_that_takes_the_batch_size_begins_again(bench: Any, tmp_path: Path) -> None:
+    words = ("--data", f"python:{MODELS}:whole_batches", "--stream", "--batch-size", "5", "--json")
+    done = bench("doubled", *words)
+    (result,) = json.loads(done.stdout)["results"]
+    loading = result["launches"][0]["measurement"]["loading"]
+    assert (loading["samples"], loading["passes"], loading["has_ended"]) == (100, 5, False)
+
+
+def test_what_was_measured_before_the_loader_raises_is_kept(bench: Any, tmp_path: Path) -> None:
+    done = bench("doubled", "--data", f"python:{MODELS}:ending_loader", "--stream")
+    assert done.returncode == 2
+    assert "the disk is gone" in done.stderr
+    (row,) = rows(tmp_path)
+    assert row["samples"] == "11"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--stream"], "nothing_to_stream"),
+        (["--stream", "--data", "python:nothing"], "invalid_loader"),
+        (["--stream", "--data", "python:missing.py:make"], "no_such_file"),
+        (["--stream", "--data", f"python:{MODELS}:no_batches"], "no_samples"),
+        (["--stream", "--data", f"python:{MODELS}:texts"], "unsupported_batch"),
+        (["--stream", "--data", f"python:{MODELS}:one_pass"], "loader_batch_size"),
+        (["--stream", "--data", "empty"], "no_samples"),
+        (["--data", "none.npz"], "no_array"),
+        (["--data", "unequal.npz"], "number_of_labels"),
+    ],
+)
+def test_data_that_cannot_be_streamed(bench: Any, tmp_path: Path, words: list[str], code: str) -> None:
+    (tmp_path / "empty").mkdir()
+    np.savez(tmp_path / "none.npz")
+    np.savez(tmp_path / "unequal.npz", inputs=np.zeros((4, 3)), labels=np.zeros(3))
+    done = bench("doubled", *words)
+    assert done.returncode == 2
+    assert code in done.stderr
+    assert len(done.stderr.splitlines()) == 1

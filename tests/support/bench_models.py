@@ -164,3 +164,26 @@ def network_with_nan():
     model = network()
     model[0].weight.data[3] = float("nan")
     return model
+
+
+def whole_batches(batch_size):
+    return [np.full((batch_size, 3), number, np.float32) for number in range(4)]
+
+
+def one_pass():
+    for number in range(12):
+        yield np.full((2, 3), number, np.float32), number
+
+
+def no_batches():
+    return []
+
+
+def ending_loader():
+    for number in range(12):
+        yield np.full((1, 3), number, np.float32)
+    raise OSError("the disk is gone")
+
+
+def texts():
+    return ["a", "b"]

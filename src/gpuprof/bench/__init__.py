@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gpuprof.bench.in_process.placement import reset_memory_stats
     from gpuprof.bench.in_process.production import (
         ProductionBenchmarkingProfiler,
-        ResourceMonitor,
     )
     from gpuprof.bench.in_process.reporting import (
         BenchmarkLogger,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         StatisticalValidation,
         StatisticalValidator,
     )
+    from gpuprof.bench.measure.resources import ResourceMonitor
     from gpuprof.bench.models.pipeline import Pipeline
     from gpuprof.bench.models.recipes import RECIPES, Recipe
     from gpuprof.bench.optimize.model_file import write_distilled, write_optimized
@@ -59,7 +59,7 @@ _PLACES = {
     "StatisticalValidation": "in_process.validation",
     "StatisticalValidator": "in_process.validation",
     "ProductionBenchmarkingProfiler": "in_process.production",
-    "ResourceMonitor": "in_process.production",
+    "ResourceMonitor": "measure.resources",
     "AccuracyBenchmark": "in_process.latency",
     "BenchmarkSuite": "in_process.latency",
     "LatencyBenchmark": "in_process.latency",

@@ -11,11 +11,13 @@ from typing import Any
 from gpuprof import _native
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.facts import Diagnostic
-from gpuprof.bench.measure.callable import CallableSystem
+from gpuprof.bench.measure.callable import callable_system
 from gpuprof.bench.measure.host import describe_environment
-from gpuprof.bench.measure.measure import measure
+from gpuprof.bench.measure.measure import MeasuringLoop
+from gpuprof.bench.measure.resources import ResourceMonitor
 from gpuprof.bench.models.importing import name_of
 from gpuprof.bench.results.result import ProcessRunResult, Result
+from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.job import FactorySpec, encode_job
 from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, ProcessRun, Schedule
 from gpuprof.bench.workers.session import Session
@@ -29,20 +31,24 @@ Made = Callable[[ProcessRun, int, int], None]
 def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | None) -> Result:
     """Measure in this process. Raises BenchmarkError; its `result` holds what was measured before."""
     require_scipy()
-    system = CallableSystem(target, inputs, name=name)
+    system = callable_system(target, inputs, name, stream=settings.stream)
     before = system.inputs_fingerprint()
-    measured = measure(system, settings)
+    monitor = ResourceMonitor(devices=system.describe().device_type == "cuda")
+    loop = MeasuringLoop(system, settings, progress=lambda *_: monitor.read_early())
+    with monitor:
+        measured = loop.run()
+    extra = {"series": to_plain(monitor.resources(loop.began_ns / 1e9))}
     warnings = []
     if _native.is_recording():
         warnings.append(Diagnostic("recording", Severity.WARNING))
-    if system.inputs_fingerprint() != before:
+    if not settings.stream and system.inputs_fingerprint() != before:
         warnings.append(Diagnostic("changed_inputs", Severity.WARNING))
     described = system.describe()
     result = Result(
         name=described.model,
         description=asdict(described),
         settings=settings,
-        launches=(ProcessRunResult(0, measured, measured.failure, {}),),
+        launches=(ProcessRunResult(0, measured, measured.failure, extra),),
         environment=describe_environment(),
         in_process=True,
         more_warnings=tuple(warnings),
@@ -75,6 +81,7 @@ def plan_for(
         "target": name_of(target, "what is measured"),
         "inputs": None if inputs is None else name_of(inputs, "the inputs (a function that makes them)"),
         "name": name,
+        "stream": settings is not None and settings.stream,
     }
     factory = FactorySpec("gpuprof.bench.workers.measuring:make_callable", arguments)
     return CallablePlan(factory, settings or Settings())

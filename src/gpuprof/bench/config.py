@@ -29,6 +29,7 @@ class Settings:
     `precision` times its value, or for `duration_s` (None: 10 s without iterations, no limit with them).
     `warmup`: calls before; None warms up until the times are steady, `warmup_limit_s` at most.
     `collect_garbage`: leave Python's collector on inside the timed part.
+    `stream`: each measured call gets the next batch of the data; loading it is timed apart.
     `check_outputs`: look for NaN and infinity in the outputs of a call before and of one after.
     """
 
@@ -43,6 +44,7 @@ class Settings:
     window_calls: int | None = None
     collect_garbage: bool = False
     check_outputs: bool = False
+    stream: bool = False
 
     def __post_init__(self) -> None:
         checks = (
@@ -65,6 +67,12 @@ class Settings:
             raise BenchmarkError(
                 "cold_throughput",
                 "caches='cold' with mode='throughput': a window of calls is warm; take latency",
+            )
+        if self.mode == "throughput" and self.stream:
+            raise BenchmarkError(
+                "streamed_throughput",
+                "stream with mode='throughput': nothing is loaded between the calls of a window",
+                hint="use mode='latency'",
             )
 
 

@@ -505,6 +505,7 @@ STOPS = Messages(
         "iterations": "{iterations:,} iterations were asked for",
         "precision": "the interval of p{quantile:quantile} is {width:.2%} wide",
         "time limit": _time_limit,
+        "end of data": "the data ended after {batches:,} batches",
         "most samples": "{samples:,} samples are the most that are kept",
         "interrupted": "interrupted after {samples:,} samples",
     },

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from gpuprof.bench.config import Caches, Device, Dtype, Settings, SystemSpec, settings_for
+from gpuprof.errors import BenchmarkError
 
 if TYPE_CHECKING:
     from gpuprof.bench.results.target import LatencyTarget
@@ -81,11 +82,18 @@ class MeasuringOptions(SystemOptions):
     profile: bool = False
     time_limit: float = 600.0
     caches: Caches = "warm"
+    stream: bool = False
 
     def measuring(self) -> Settings:
         """Return the settings of the timing loop. Raises BenchmarkError."""
+        if self.stream and self.data == "synthetic":
+            raise BenchmarkError(
+                "nothing_to_stream",
+                "--stream without --data: synthetic inputs are not loaded",
+                hint="add --data with a folder of images, a .npz file or python:module:function",
+            )
         settings = settings_for(self.iterations, self.warmup, self.duration)
-        return dataclasses.replace(settings, caches=self.caches)
+        return dataclasses.replace(settings, caches=self.caches, stream=self.stream)
 
     def target(self) -> LatencyTarget | None:
         """Return the target that was given. Raises BenchmarkError."""

@@ -104,8 +104,11 @@ def measuring_options(
         click.option("--input-shape", callback=numbers, metavar="3,224,224",
                      help="Set the shape of one sample. Default: that of the model or data."),
         click.option("--data", default="synthetic", show_default=True, metavar="D",
-                     help="Take inputs from D: synthetic, a folder of images in class folders, or a .npz "
-                          "file."),
+                     help="Take inputs from D: synthetic, a folder of images in class folders, a .npz file, "
+                          "or python:module:function, which returns batches."),
+        click.option("--stream", is_flag=True,
+                     help="Load a new batch of --data for each call, and time the loading. Default: repeat "
+                          "one batch."),
         click.option("--seed", type=int, default=0, show_default=True, help="Set the seed of weights, "
                                                                             "data and order."),
         click.option("--slo", metavar="'p99<20ms'",

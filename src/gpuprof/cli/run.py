@@ -8,12 +8,14 @@ import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuprof.cli.options import numbers
 from gpuprof.cli.usage import UsageError
 from gpuprof.errors import GpuprofError, NothingRecordedError, NotRecordedError, RunError
 from gpuprof.record.options import GpuOption, OtherProfiler, RecordingOptions, WhichCeilings
@@ -123,9 +125,40 @@ class ProgramCommand(click.Command):
 )
 @click.option(
     "--profiler",
-    type=click.Choice(["torch", "pyinstrument", "cprofile"]),
-    help="Use this profiler instead of gpuprof's recording.",
+    type=click.Choice(["torch", "pyinstrument", "cprofile", "line"], case_sensitive=False),
+    help="Use this profiler instead of gpuprof's recording. line times the lines of a script.",
 )
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="Record calls of a model, as gpuprof bench names it, in place of a program.",
+)
+@click.option(
+    "--dataset",
+    "--data",
+    "data",
+    metavar="D",
+    help="With --model: load a batch of D for each call. Default: synthetic inputs.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --model: samples of a call. Default: 1.",
+)
+@click.option(
+    "--calls", type=click.IntRange(min=1), metavar="N", help="With --model: number of calls. Default: 20."
+)
+@click.option(
+    "--input-shape", callback=numbers, metavar="3,224,224", help="With --model: shape of one sample."
+)
+@click.option(
+    "--use-cuda", is_flag=True, help="With --model: run the model on the GPU. Default: where one is."
+)
+@click.option(
+    "--trust-pickle", is_flag=True, help="With --model: load pickled files, which can run any code."
+)
+@click.option("--save-dir", metavar="DIR", help="Write the run to a new folder in DIR.")
 @click.pass_context
 def run(
     context: click.Context,
@@ -142,6 +175,8 @@ def run(
     children: bool | None,
     python: bool | None,
     profiler: OtherProfiler | None,
+    save_dir: str | None,
+    **of_model: Any,
 ) -> None:
     """Run a Python program and record where its time goes.
 
@@ -159,13 +194,16 @@ def run(
         python="auto" if python is None else python,
         profiler=profiler,
     )
-    program: Program | None = context.meta[_PROGRAM]
+    program = _with_model(context.meta[_PROGRAM], of_model, profiler)
     if program is None:
         raise UsageError("no_program", "no program to run; hint: name a script, or a module after -m.")
     if out == "":
         raise UsageError("no_folder_name", "--out is empty; hint: name a new folder, or leave it out.")
     program = _resolved(program)
     _check(options)
+    name = of_model["model"] or program.target
+    if save_dir is not None or of_model["model"] is not None:
+        out = _out_of(save_dir, out, name)
     if children is None and program.is_launcher and options.profiler is None:
         options = replace(options, children=True)
     exit_code, recorded = _record(program, options, out)
@@ -178,6 +216,63 @@ def run(
         for line in _first_lines(recorded):
             click.echo(f"gpuprof: {line}", err=True)
     context.exit(exit_code)
+
+
+def _with_model(
+    program: Program | None, of_model: Mapping[str, Any], profiler: OtherProfiler | None
+) -> Program | None:
+    """Return the program that calls the model, where one is named. Raises GpuprofError."""
+    model = of_model["model"]
+    given = [name for name, value in of_model.items() if value and name != "model"]
+    if model is None:
+        if given:
+            option = "--" + given[0].replace("_", "-")
+            raise UsageError("needs_model", f"{option} needs a model; hint: add --model FILE.")
+        return program
+    if program is not None:
+        raise UsageError(
+            "model_and_program", f"--model and the program {program.target}; hint: leave one of them out."
+        )
+    if profiler == "line":
+        raise UsageError(
+            "profiler_conflict", "--profiler line times the lines of a script; hint: leave --model out."
+        )
+    from gpuprof.bench.config import SystemSpec
+    from gpuprof.bench.model_program import CALLS, ModelRequest
+    from gpuprof.bench.validation import check_spec
+
+    spec = SystemSpec(
+        model,
+        device="cuda" if of_model["use_cuda"] else "auto",
+        input_shape=of_model["input_shape"],
+        data=of_model["data"] or "synthetic",
+        trust_pickle=of_model["trust_pickle"],
+    )
+    check_spec(spec)
+    request = ModelRequest(spec, of_model["batch_size"] or 1, of_model["calls"] or CALLS)
+    return Program("gpuprof.bench.model_program", request.to_words(), is_module=True)
+
+
+def _out_of(folder: str | None, out: str | None, name: str) -> str:
+    """Return the run's folder: `out`, or one named after the model or program. Raises GpuprofError."""
+    from gpuprof.record.supervise import free_name
+
+    if out is not None and folder is not None:
+        raise UsageError("out_and_save_dir", "--out and --save-dir; hint: leave one of them out.")
+    if out is not None:
+        return out
+    stem = name.rpartition(":")[2] if ".py:" in name else Path(name).stem
+    if folder is None:
+        return str(free_name(stem))
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GpuprofError(
+            "cannot_write",
+            f"--save-dir {folder}: cannot be written ({error.strerror})",
+            hint="use another folder",
+        ) from error
+    return str(free_name(stem, Path(folder)))
 
 
 def _resolved(program: Program) -> Program:
@@ -217,7 +312,9 @@ def _check(options: RecordingOptions) -> None:
         raise UsageError("needs_work", "--ceilings around needs counted work; hint: add --work.")
     if options.counters and options.gpu is False:
         raise UsageError("needs_gpu", "--counters needs the GPU; hint: leave --no-gpu out.")
-    if options.profiler == "pyinstrument":
+    if options.profiler == "line":
+        _check_line_profiler()
+    elif options.profiler == "pyinstrument":
         _check_pyinstrument("--profiler pyinstrument")
     elif options.python is True:
         _check_sampler()
@@ -276,6 +373,13 @@ def _check_pyinstrument(option: str) -> None:
 
     if not has_pyinstrument():
         raise UsageError("not_installed", f"{option}: {NO_PYINSTRUMENT}.")
+
+
+def _check_line_profiler() -> None:
+    from gpuprof.record.line_program import NO_LINE_PROFILER, has_line_profiler
+
+    if not has_line_profiler():
+        raise UsageError("not_installed", f"--profiler line: {NO_LINE_PROFILER}.")
 
 
 def _first_lines(recorded: Run | RunError) -> list[str]:

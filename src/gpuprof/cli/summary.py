@@ -15,6 +15,7 @@ from gpuprof.cli.usage import BadParameter, UsageError
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
     from gpuprof.analyze.difference import Scaling
+    from gpuprof.analyze.summary import Summary
     from gpuprof.api import Run, SummaryKind
 
 
@@ -39,7 +40,7 @@ def _parse_process(
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option(
     "--by",
-    type=click.Choice(["layer", "operator", "kernel", "span", "python"]),
+    type=click.Choice(["layer", "operator", "kernel", "span", "python", "line"]),
     help="List these rows. Default: layer, or what the run has.",
 )
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print the N largest rows. Default: 30.")
@@ -67,7 +68,7 @@ def _parse_process(
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 def summary(
     runs: tuple[str, ...],
-    by: SummaryKind | None,
+    by: SummaryKind | Literal["line"] | None,
     top: int | None,
     process: int | Literal["all"] | None,
     against: tuple[str, ...],
@@ -82,9 +83,12 @@ def summary(
     """
     from gpuprof import api
     from gpuprof.analyze.call_tree import processes_of
+    from gpuprof.analyze.lines import LineSummary
 
     check_sides(runs, against)
     if against:
+        if by == "line":
+            raise UsageError("line_conflict", "--by line compares no runs; hint: leave --against out.")
         if process is not None:
             raise UsageError("all_processes", "--against compares all processes; hint: leave --process out.")
         _print_difference(runs, against, by or "layer", top, scale, as_json)
@@ -94,7 +98,11 @@ def summary(
             "needs_against", "--scale needs --against; hint: add --against OLD, or leave it out."
         )
     recorded = api.open(runs[0])
-    table = recorded.summary(by, process=process)
+    table: Summary | LineSummary
+    if by == "line" or (by is None and "line" in recorded.meta.get("sources", {})):
+        table = recorded.lines()
+    else:
+        table = recorded.summary(by, process=process)
     devices = _devices(recorded)
     phases = recorded.phases()
     processes = processes_of(recorded.call_tree) if recorded.meta.get("imported") else []
@@ -115,7 +123,10 @@ def summary(
     findings = first_findings(recorded, phases)
     click.echo(header(recorded.path, recorded.meta, devices, processes, phases, findings))
     click.echo()
-    click.echo(table.to_text(top or DEFAULT_TOP, full_names=full_names, flat=flat))
+    if isinstance(table, LineSummary):
+        click.echo(table.to_text(top or DEFAULT_TOP))
+    else:
+        click.echo(table.to_text(top or DEFAULT_TOP, full_names=full_names, flat=flat))
 
 
 def _print_difference(

@@ -152,6 +152,7 @@ class NoteCode(str, Enum):
     PROGRAM_USED_PROFILER = "program_used_profiler"
     PROFILER_COULD_NOT_WRITE = "profiler_could_not_write"
     CPROFILE_HAS_NO_SPANS = "cprofile_has_no_spans"
+    LINES_HAVE_NO_SPANS = "lines_have_no_spans"
     INTERVALS_CROSS = "intervals_cross"
     IMPORT = "import"  # of an imported run of an earlier version, as a text
     TEXT = "text"  # of an older run, or of one that this version does not know
@@ -200,7 +201,12 @@ class Severity(str, Enum):
         return self.value
 
 
-_HARMLESS = (NoteCode.OWN_RECORDING, NoteCode.CPROFILE_HAS_NO_SPANS, NoteCode.COUNTERS_OF_COMPILED)
+_HARMLESS = (
+    NoteCode.OWN_RECORDING,
+    NoteCode.CPROFILE_HAS_NO_SPANS,
+    NoteCode.LINES_HAVE_NO_SPANS,
+    NoteCode.COUNTERS_OF_COMPILED,
+)
 
 
 @dataclass(frozen=True, slots=True)

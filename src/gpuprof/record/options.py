@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 GpuOption: TypeAlias = Literal["auto", "whole-graphs"] | bool
 PythonOption: TypeAlias = Literal["auto", "pyinstrument"] | bool
 WhichCeilings: TypeAlias = Literal["cached", "around"]
-OtherProfiler: TypeAlias = Literal["torch", "pyinstrument", "cprofile"]
+OtherProfiler: TypeAlias = Literal["torch", "pyinstrument", "cprofile", "line"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,7 @@ _COLUMNS = {
     "phases": "process_id BIGINT, kind VARCHAR, source VARCHAR, begin_ns BIGINT, end_ns BIGINT",
     "imports": "process_id BIGINT, package VARCHAR, phase VARCHAR, duration_ns BIGINT",
     "function_calls": "caller VARCHAR, function VARCHAR, calls BIGINT, total_ns BIGINT, own_ns BIGINT",
+    "lines": ("file VARCHAR, function VARCHAR, line BIGINT, hits BIGINT, total_ns BIGINT, source VARCHAR"),
     "samples": "t_ns BIGINT, device INTEGER, metric VARCHAR, value DOUBLE",
 }
 TABLES: dict[str, dict[str, str]] = {

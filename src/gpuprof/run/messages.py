@@ -200,6 +200,9 @@ NOTES = Messages(
             "cProfile has calls and times of functions and no time stamps: there are no spans, and the tree "
             "has one level"
         ),
+        "lines_have_no_spans": (
+            "line_profiler has times of lines and no time stamps: there are no spans and no tree"
+        ),
         "intervals_cross": (
             "{count:,} intervals end outside of the one that they begin in; they are shown next to it"
         ),

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of what torch.profiler or cProfile found out about a whole program."""
+"""A run of what torch.profiler, cProfile or line_profiler measured of a whole program."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpuprof.errors import RecordingError, RunError
+from gpuprof.record import line_program
 from gpuprof.record.environment import environment_for
 from gpuprof.record.facts import Method, NoteCode, SourceStatus, note
 from gpuprof.record.other_profilers import CPROFILE_RESULT, NOTES_RESULT, TORCH_RESULT
@@ -36,13 +38,14 @@ from gpuprof.run.parts import write_meta
 from gpuprof.run.table_writer import TableWriter
 from gpuprof.run.temporary import PlainPath
 
-_PROCESS_ID = 0  # cProfile does not record it
+_PROCESS_ID = 0  # these profilers do not record it
+_RESULTS = {"torch": TORCH_RESULT, "cprofile": CPROFILE_RESULT, "line": line_program.LINES_RESULT}
 
 
 def run_profiled(
     target: str, arguments: Sequence[str], *, is_module: bool, out: Path | None, profiler: str
 ) -> tuple[ProgramResult, RunError | None]:
-    """Run a program under `profiler`, `torch` or `cprofile`, and write its result as a run.
+    """Run a program under `profiler`, `torch`, `cprofile` or `line`, and write its result as a run.
 
     Returns how the program ended, and why there is no run of it if there is none. Raises RecordingError when
     the target or the folder is unusable; then nothing was run.
@@ -56,11 +59,18 @@ def run_profiled(
         raise RecordingError(
             "cannot_write", f"cannot write next to {path}: {error.strerror}; name another folder"
         ) from None
-    result = results / (TORCH_RESULT if profiler == "torch" else CPROFILE_RESULT)
+    result = results / _RESULTS[profiler]
     try:
-        options = {"profiler": profiler, "results": str(results)}
-        command = program_command(target, arguments, is_module=is_module)
-        ended = ProgramResult(run_command(command, environment_for(options)), path)
+        if profiler == "line":
+            kind = "module" if is_module else "script"
+            words = [str(result), kind, target, *arguments]
+            command = program_command(line_program.__file__, words, is_module=False)
+            code = run_command(command, dict(os.environ))
+        else:
+            options = {"profiler": profiler, "results": str(results)}
+            command = program_command(target, arguments, is_module=is_module)
+            code = run_command(command, environment_for(options))
+        ended = ProgramResult(code, path)
         failure = _failure(profiler, result, path, [sys.executable, target, *arguments])
         if failure is None:
             shutil.rmtree(results, ignore_errors=True)
@@ -78,7 +88,7 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
             "ended_too_early",
             "the program never imported torch, or ended at once (os._exit, a signal)"
             if profiler == "torch"
-            else "the program ended at once (os._exit, a signal), before cProfile could write what it had",
+            else f"the program ended at once (os._exit, a signal), before {profiler} could write what it had",
         )
     draft = result.with_name("run")
     try:
@@ -100,6 +110,8 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
 def _write_run(profiler: str, result: Path, draft: Path, command: list[str]) -> None:
     if profiler == "torch":
         import_trace(result, draft)
+    elif profiler == "line":
+        _write_lines(json.loads(result.read_text(encoding="utf-8")), draft)
     else:
         _write_functions(json.loads(result.read_text(encoding="utf-8")), draft)
     meta = read_json(draft / META_FILE)
@@ -114,12 +126,56 @@ def _write_run(profiler: str, result: Path, draft: Path, command: list[str]) -> 
     write_meta(draft, {**meta, **told})
 
 
+def _write_lines(lines: list[dict[str, Any]], path: Path) -> None:
+    """Write a run of lines: line_profiler knows neither instants nor who calls whom."""
+    texts = {name: _texts(each[name] for each in lines) for name in ("file", "function", "source")}
+    numbers = {
+        name: np.array([each[name] for each in lines], dtype=np.int64)
+        for name in ("line", "hits", "total_ns")
+    }
+    columns = {**texts, **numbers, "number": np.arange(len(lines), dtype=np.int64)}
+    end_ns = sum(each["total_ns"] for each in lines)
+    _write_counts(
+        path,
+        "line_profiler",
+        [],
+        end_ns,
+        NoteCode.LINES_HAVE_NO_SPANS,
+        lambda writer: writer.write_lines(columns),
+    )
+
+
+def _texts(values: Iterable[str]) -> np.ndarray[Any, np.dtype[np.object_]]:
+    return np.array(list(values), dtype=object)
+
+
 def _write_functions(functions: list[dict[str, Any]], path: Path) -> None:
     """Write a run of functions: cProfile knows no instants, so it has no spans.
 
     The tree has one level: a node a function, with the calls and times that cProfile counted. Who called whom
     is in the table `function_calls`; a deeper tree could only be estimated from it.
     """
+    calls = _call_columns(functions)
+    end_ns = sum(_ns(each["own_s"]) for each in functions)
+    _write_counts(
+        path,
+        "cProfile",
+        functions,
+        end_ns,
+        NoteCode.CPROFILE_HAS_NO_SPANS,
+        lambda writer: writer.write_function_calls(calls),
+    )
+
+
+def _write_counts(
+    path: Path,
+    source: str,
+    functions: list[dict[str, Any]],
+    end_ns: int,
+    reason: NoteCode,
+    write: Callable[[TableWriter], None],
+) -> None:
+    """Write a run without spans: a flat tree of functions, and the table that `write` fills."""
     import duckdb
 
     create_folder(path)
@@ -127,18 +183,16 @@ def _write_functions(functions: list[dict[str, Any]], path: Path) -> None:
     try:
         writer = TableWriter(connection, PlainPath(path).path)
         writer.write_tree(_flat_tree(functions))
-        writer.write_function_calls(_call_columns(functions))
+        write(writer)
         writer.ensure_tables()
     except duckdb.Error as error:
         raise RunError("cannot_write", f"cannot write {path}: {reason_of(error)}; make room") from None
     finally:
         connection.close()
     shutil.rmtree(path / SEGMENTS, ignore_errors=True)
-    total_ns = sum(_ns(each["own_s"]) for each in functions)
-    process = {"process_id": _PROCESS_ID, "closed": True, "start_ns": 0, "end_ns": total_ns}
-    facts = ImportFacts(source="cProfile", totals={"spans": 0})
-    meta = imported_meta(facts, [process], origin_ns=0, gpu=None)
-    write_meta(path, {**meta, "notes": [note(NoteCode.CPROFILE_HAS_NO_SPANS).to_plain()]})
+    process = {"process_id": _PROCESS_ID, "closed": True, "start_ns": 0, "end_ns": end_ns}
+    meta = imported_meta(ImportFacts(source=source, totals={"spans": 0}), [process], origin_ns=0, gpu=None)
+    write_meta(path, {**meta, "notes": [note(reason).to_plain()]})
 
 
 def _flat_tree(functions: list[dict[str, Any]]) -> dict[str, Any]:

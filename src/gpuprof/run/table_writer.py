@@ -61,6 +61,9 @@ _TREE_QUERY = """
 _FUNCTION_CALLS_QUERY = """
     SELECT caller, function, calls, total_ns, own_ns FROM batch ORDER BY number
 """
+_LINES_QUERY = """
+    SELECT file, function, line, hits, total_ns, source FROM batch ORDER BY number
+"""
 _SAMPLES_QUERY = """
     SELECT t_ns - $origin_ns AS t_ns, device::INTEGER AS device, metric, value
     FROM batch JOIN metrics USING (code)
@@ -214,6 +217,12 @@ class TableWriter:
         if len(columns["number"]):
             with self._registered("batch", columns):
                 self._write("function_calls", 0, _FUNCTION_CALLS_QUERY)
+
+    def write_lines(self, columns: dict[str, Any]) -> None:
+        """Write the times of source lines, as a profiler without instants counted them."""
+        if len(columns["number"]):
+            with self._registered("batch", columns):
+                self._write("lines", 0, _LINES_QUERY)
 
     def write_tree(self, decoded: dict[str, Any], stacks: Stacks | None = None) -> None:
         """Write the merged call tree, with what the GPU did below the calls that asked for it."""

@@ -65,7 +65,7 @@ def test_the_monitor_reads_rates_between_its_samples() -> None:
         monitor.read()
     assert monitor.series == {
         "cpu_usage": [50.0, 50.0, 50.0],
-        "memory_usage": [1.0, 2.0, 3.0],
+        "memory_usage": [2.0, 3.0, 4.0],
         "timestamp": [2.0, 4.0, 6.0],
     }
 

@@ -146,15 +146,16 @@ def test_a_null_call_is_above_nothing() -> None:
 @pytest.mark.parametrize(
     "arrays",
     [
-        (np.zeros(3, np.int64), np.zeros(4, np.int64)),
-        (np.zeros(3), np.zeros(3, np.int64)),
-        (np.zeros(3, np.int32), np.zeros(3, np.int64)),
+        (np.zeros(3, np.int64), np.zeros(4, np.int64), np.zeros(3, np.int64)),
+        (np.zeros(3, np.int64), np.zeros(3, np.int64), np.zeros(4, np.int64)),
+        (np.zeros(3), np.zeros(3, np.int64), np.zeros(3, np.int64)),
+        (np.zeros(3, np.int32), np.zeros(3, np.int64), np.zeros(3, np.int64)),
     ],
 )
-def test_wrong_arrays_are_refused(arrays: tuple[Any, Any]) -> None:
+def test_wrong_arrays_are_refused(arrays: tuple[Any, Any, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
         _native.time_calls(int, None, None, *arrays)
     frozen = np.zeros(3, np.int64)
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="writ"):
-        _native.time_calls(int, None, None, frozen, np.zeros(3, np.int64))
+        _native.time_calls(int, None, None, frozen, np.zeros(3, np.int64), np.zeros(3, np.int64))

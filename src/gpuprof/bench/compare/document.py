@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuprof.bench.compare.document_format_1 import upgraded, with_reason_codes
 from gpuprof.bench.facts import Diagnostic
+from gpuprof.bench.measure.resources import ResourceSeries
 from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.verdicts import (
     AccuracyVerdict,
@@ -31,6 +32,18 @@ from gpuprof.stats.ratio_test import Comparison
 FORMAT_VERSION = 2
 KIND = "comparison"
 QUANTILE_FIELDS = {"p50": "median_s", "p90": "p90_s", "p95": "p95_s", "p99": "p99_s"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeSeries:
+    """The first process run of a batch size over time: medians of its latency in intervals, and resources.
+
+    `latency_time_s` are the middles of the intervals, in seconds since the warm-up ended.
+    """
+
+    latency_time_s: tuple[float, ...] = ()
+    latency_s: tuple[float, ...] = ()
+    resources: ResourceSeries | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +79,10 @@ class BatchFigures:
     speedup: Estimate | None = None
     comparison: Comparison | None = None
     cost_per_million: float | None = None
+    data_loading_s: float | None = None
+    data_loading_share: float | None = None
+    io_wait_share: float | None = None
+    series: TimeSeries | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:

@@ -22,6 +22,7 @@ from gpuprof.bench.compare.document import (
     LayerFigures,
     ParetoPoint,
     QualityAxis,
+    TimeSeries,
     TrafficFigures,
     VariantFigures,
 )
@@ -31,12 +32,15 @@ from gpuprof.bench.facts import Diagnostic, error, note, warning
 from gpuprof.bench.failures import Failure, failure_of
 from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS, warnings_of
 from gpuprof.bench.measure.host import describe_environment
+from gpuprof.bench.measure.measurement import Measurement
+from gpuprof.bench.measure.resources import ResourceSeries
 from gpuprof.bench.models.recipes import parse_recipe
 from gpuprof.bench.results.batch import BatchResult
+from gpuprof.bench.results.loading import loading_row
 from gpuprof.bench.results.result import Result
 from gpuprof.bench.results.session import SessionResult
 from gpuprof.bench.results.target import QUANTILES
-from gpuprof.bench.serialization import to_plain
+from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.verdicts import QualityMeasure, SpeedVerdict, VariantStatus
 from gpuprof.stats.quantiles import CONFIDENCE, WIDEST_FACTOR, Estimate
 from gpuprof.stats.ratio_test import Comparison, compare_many
@@ -217,8 +221,41 @@ def _batch_figures(
         target=None if plan.target is None else plan.target.verdict(result),
         speedup=speedup_of(comparison),
         comparison=comparison,
+        **_loading(result.measurements),
+        series=time_series(batch),
         # Of one call after the other.
         cost_per_million=plan.price_per_hour / 3600 / rate * 1e6 if plan.price_per_hour and rate else None,
+    )
+
+
+def _loading(measurements: Sequence[Measurement]) -> dict[str, Any]:
+    row = loading_row(measurements)
+    p50_ms = row["data_loading_p50_ms"]
+    return {
+        "data_loading_s": None if p50_ms is None else p50_ms / 1e3,
+        "data_loading_share": row["data_loading_share"],
+        "io_wait_share": row["io_wait_share"],
+    }
+
+
+_MOST_INTERVALS = 200
+
+
+def time_series(batch: BatchResult) -> TimeSeries | None:
+    """Return the first process run over time; None where it has no starts of samples and no resources."""
+    run = next((each for each in batch.launches if each.measurement is not None), None)
+    if run is None or run.measurement is None:
+        return None
+    plain = run.extra.get("series")
+    resources = None if plain is None else from_plain(plain, ResourceSeries)
+    starts, samples = run.measurement.started_s, run.measurement.samples
+    if starts is None or not len(samples):
+        return None if resources is None else TimeSeries(resources=resources)
+    parts = np.array_split(np.arange(len(samples)), min(len(samples), _MOST_INTERVALS))
+    return TimeSeries(
+        latency_time_s=tuple(round(float(starts[part].mean()), 3) for part in parts),
+        latency_s=tuple(float(np.median(samples[part])) for part in parts),
+        resources=resources,
     )
 
 

@@ -266,6 +266,22 @@ class FrameworkSystem(System):
         self.check_one_input()
         self.arguments = (self._place(array),)
 
+    def next_inputs(self) -> int:
+        """Put the next batch of `--data` in the place of the inputs."""
+        if self.makes_inputs:
+            raise BenchmarkError(
+                "cannot_stream",
+                f"{self.source.text} makes its inputs itself",
+                hint="return the model alone from the factory, or omit --stream",
+            )
+        self.feed(self._data.batch(self.batch_size, self._inputs()))
+        return self.batch_size
+
+    @property
+    def passes(self) -> int | None:
+        """How often the data was read to its end; None where its source does not count it."""
+        return getattr(self._data, "passes", None)
+
     def check_one_input(self) -> None:
         """Raise BenchmarkError where a data set's samples cannot be all that a call takes."""
         if len(self.arguments) != 1:

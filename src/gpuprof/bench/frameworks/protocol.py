@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from gpuprof.errors import BenchmarkError
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
@@ -65,6 +67,13 @@ class System:
     def prepare(self, batch_size: int) -> None:
         """Make the inputs of one call, on the device; compile for them. May be called again."""
         raise NotImplementedError
+
+    def next_inputs(self) -> int:
+        """Put the next batch of the data in the place of the inputs; returns how many samples it has.
+
+        Raises EndOfDataError after the last batch of an iterator, BenchmarkError where nothing is streamed.
+        """
+        raise BenchmarkError("cannot_stream", "the inputs of this model are not loaded", hint="omit --stream")
 
     # An attribute too, so that a child may hand over a function without a method around it.
     run: Callable[[], object]

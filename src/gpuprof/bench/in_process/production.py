@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -17,65 +16,16 @@ from gpuprof.bench.failures import reason_of
 from gpuprof.bench.in_process.validation import StatisticalValidation, StatisticalValidator
 from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.bench.measure.memory import resident_bytes
+from gpuprof.bench.measure.resources import SAMPLE_EVERY_S, ResourceMonitor, Series
 from gpuprof.bench.models.pipeline import Pipeline
 from gpuprof.errors import BenchmarkError
 
 PIPELINE_SAMPLES = 100
-SAMPLE_EVERY_S = 0.1
 _ROLLOUT_EFFECT = 0.2
 _HIGHER_IS_BETTER = (
     "throughput", "qps", "per_s", "rate_per", "ips", "accuracy", "precision", "recall", "f1", "speedup",
     "request_rate", "hit_rate", "cosine",
 )  # fmt: skip
-Series = dict[str, list[float]]
-
-
-class ResourceMonitor:
-    """Reads processor time and memory of this process at intervals, until its block ends.
-
-    `cpu_usage` is in percent of one processor, `memory_usage` in MB, `timestamp` in seconds since the start.
-    """
-
-    def __init__(
-        self,
-        every_s: float = SAMPLE_EVERY_S,
-        *,
-        clock_s: Callable[[], float] = time.monotonic,
-        processor_s: Callable[[], float] = time.process_time,
-        memory_bytes: Callable[[], int | None] = resident_bytes,
-    ) -> None:
-        self.series: Series = {"cpu_usage": [], "memory_usage": [], "timestamp": []}
-        self._every_s, self._clock_s = every_s, clock_s
-        self._processor_s, self._memory_bytes = processor_s, memory_bytes
-        self._start_s = self._last_s = clock_s()
-        self._last_processor_s = processor_s()
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gpuprof-monitor", daemon=True)
-
-    def __enter__(self) -> ResourceMonitor:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-        self.read()
-
-    def read(self) -> None:
-        """Add one sample, of the time since the last one."""
-        now_s, processor_s = self._clock_s(), self._processor_s()
-        elapsed_s = now_s - self._last_s
-        memory = self._memory_bytes()
-        if elapsed_s <= 0:
-            return
-        self.series["cpu_usage"].append(100 * (processor_s - self._last_processor_s) / elapsed_s)
-        self.series["memory_usage"].append(float("nan") if memory is None else memory / 1e6)
-        self.series["timestamp"].append(now_s - self._start_s)
-        self._last_s, self._last_processor_s = now_s, processor_s
-
-    def _run(self) -> None:
-        while not self._is_over.wait(self._every_s):
-            self.read()
 
 
 class ProductionBenchmarkingProfiler:

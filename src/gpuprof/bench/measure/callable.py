@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from gpuprof.bench.frameworks.protocol import System, SystemDescription
 from gpuprof.bench.measure.outputs import fingerprint
+from gpuprof.bench.measure.streaming import EndOfDataError
+from gpuprof.bench.models.loaders import LoaderBatches
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import arguments
 from gpuprof.record.collector import is_collecting
@@ -92,3 +94,46 @@ class CallableSystem(System):
         values = [*self._target.parameters()] if self._is_module() else []
         values += [*self._args, *self._kwargs.values()]
         return next((value for value in values if isinstance(value, torch.Tensor)), None)
+
+
+class StreamedCallable(CallableSystem):
+    """Calls `target` with the batches of an iterable, one after the other; the first one is there at once."""
+
+    def __init__(self, target: Any, batches: Iterable[Any], *, name: str | None = None) -> None:
+        self._batches = LoaderBatches(batches, "inputs")
+        try:
+            first = self._batches.next()
+        except EndOfDataError as error:
+            raise BenchmarkError(
+                "no_samples", "inputs: the iterator gave no batch", hint="give at least two batches"
+            ) from error
+        super().__init__(target, first, name=name)
+        self.run = self._call
+
+    @property
+    def passes(self) -> int:
+        """How often the iterable was read to its end."""
+        return self._batches.passes
+
+    def next_inputs(self) -> int:
+        """Take the next batch; returns its samples, 1 where it has no length."""
+        batch = self._batches.next()
+        self._args, self._kwargs = arguments(batch)
+        first: Any = next(iter((*self._args, *self._kwargs.values())), None)
+        return len(first) if getattr(first, "shape", ()) or isinstance(first, (list, tuple)) else 1
+
+    def _call(self) -> object:
+        return self._target(*self._args, **self._kwargs)
+
+
+def callable_system(target: Any, inputs: Any, name: str | None, *, stream: bool = False) -> CallableSystem:
+    """Return the system of a callable. Raises BenchmarkError for inputs that cannot be streamed."""
+    if not stream:
+        return CallableSystem(target, inputs, name=name)
+    if not isinstance(inputs, Iterable) or isinstance(inputs, (dict, str)) or hasattr(inputs, "shape"):
+        raise BenchmarkError(
+            "invalid_loader",
+            f"stream=True: inputs of type {type(inputs).__name__} are one batch",
+            hint="give an iterable of batches, such as a DataLoader",
+        )
+    return StreamedCallable(target, inputs, name=name)

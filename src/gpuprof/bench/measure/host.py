@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpuprof.bench.measure.io_counters import IoCounters, read_io
+
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _DISTRIBUTIONS = ("gpuprof-native", "numpy", "torch", "onnxruntime", "jax", "jaxlib", "tensorrt")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
@@ -81,14 +83,13 @@ def _git(*words: str) -> str | None:
 _PROCESSOR_FILES = Path("/sys/devices/system/cpu")
 _PROCESSORS = Path("/proc/cpuinfo")
 _STATISTICS = Path("/proc/stat")
-_IO = Path("/proc/self/io")
 # The places in the first line of /proc/stat (proc_stat(5)).
 _IDLE, _WAITING, _STOLEN, _KINDS = 3, 4, 7, 8
 
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """Counters at one moment; those of disk I/O are bytes that this process read and wrote."""
+    """Counters at one moment."""
 
     at_ns: int
     cpu_s: float
@@ -97,8 +98,7 @@ class MachineState:
     busy_s: float | None
     stolen_s: float | None
     frequency_mhz: float | None
-    read_bytes: int | None
-    written_bytes: int | None
+    io: IoCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,8 @@ class MachineUse:
 
     `others_cpus` is how many processors' worth of time other processes of the machine used (other
     containers of it among them), `stolen_share` the fraction of the processors' time that the hypervisor gave
-    to others. Frequencies are means over the processors at the start and at the end.
+    to others. Frequencies are means over the processors at the start and at the end. `io` is None in results
+    of earlier versions.
     """
 
     elapsed_s: float
@@ -117,6 +118,7 @@ class MachineUse:
     stolen_share: float | None
     frequency_before_mhz: float | None
     frequency_after_mhz: float | None
+    io: IoCounters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,6 @@ class Usage:
 def read_state() -> MachineState:
     """Read the counters now."""
     busy_s, stolen_s = _processor_times()
-    read_bytes, written_bytes = _io_bytes()
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return MachineState(
         at_ns=time.monotonic_ns(),
@@ -142,8 +143,7 @@ def read_state() -> MachineState:
         busy_s=busy_s,
         stolen_s=stolen_s,
         frequency_mhz=_frequency_mhz(),
-        read_bytes=read_bytes,
-        written_bytes=written_bytes,
+        io=read_io(),
     )
 
 
@@ -161,17 +161,18 @@ def use_between(before: MachineState, after: MachineState) -> MachineUse:
         stolen_share=None if stolen is None else stolen / (elapsed * processors),
         frequency_before_mhz=before.frequency_mhz,
         frequency_after_mhz=after.frequency_mhz,
+        io=after.io.since(before.io),
     )
 
 
 def usage_between(before: MachineState, after: MachineState) -> Usage:
     """Return what this process used from one moment to another; None is what the system does not report."""
-    wall_s = (after.at_ns - before.at_ns) / 1e9
+    wall_s, io = (after.at_ns - before.at_ns) / 1e9, after.io.since(before.io)
     return Usage(
         wall_s=wall_s,
         cpu_share=(after.cpu_s - before.cpu_s) / wall_s if wall_s > 0 else None,
-        read_bytes=_rise(before.read_bytes, after.read_bytes),
-        written_bytes=_rise(before.written_bytes, after.written_bytes),
+        read_bytes=io.read_bytes,
+        written_bytes=io.written_bytes,
     )
 
 
@@ -213,10 +214,3 @@ def _reported_mhz() -> Iterator[float]:
         for line in _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("cpu MHz"):
                 yield float(line.partition(":")[2])
-
-
-def _io_bytes() -> tuple[int | None, int | None]:
-    with contextlib.suppress(OSError, KeyError, ValueError):
-        values = dict(line.split(": ") for line in _IO.read_text(encoding="ascii").splitlines())
-        return int(values["read_bytes"]), int(values["write_bytes"])
-    return None, None

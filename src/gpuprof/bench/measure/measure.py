@@ -19,6 +19,7 @@ from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.bench.measure.host import read_state, use_between
 from gpuprof.bench.measure.measurement import Measurement, StoppedBy
 from gpuprof.bench.measure.outputs import find_not_finite
+from gpuprof.bench.measure.streaming import EndOfDataError, InputStream
 from gpuprof.bench.measure.timer import Call, CallTimer, Clock, cache_flusher, null_call_ns
 from gpuprof.bench.measure.warmup import WarmupRun
 from gpuprof.errors import BenchmarkError, GpuprofError
@@ -89,15 +90,17 @@ class MeasuringLoop:
         self._clock = clock
         self._progress = progress
         self._warming = warming
+        self._stream = InputStream(system, clock) if settings.stream else None
         before = flush or _flusher(system) if settings.caches == "cold" else None
-        self._timer = CallTimer(system.run, _waiting(system), clock, before)
+        self._timer = CallTimer(system.run, _waiting(system), clock, _one_after_other(self._stream, before))
         self._wall: list[int] = []
         self._enqueue: list[int] = []
+        self._gaps: list[int] = []
         self._calls_per_sample = settings.window_calls or 1
         self._stop = _Stop("failure")
         self._failure: Failure | None = None
         self.error: Exception | None = None
-        self._began = self._ended = clock()
+        self._began = self._ended = self._last_end = clock()
         self._next_check = max(_LEAST_SAMPLES, samples_needed(settings.quantile))
 
     def run(self) -> Measurement:
@@ -132,7 +135,14 @@ class MeasuringLoop:
             elapsed_s=(self._ended - self._began) / 1e9,
             machine=use_between(state, read_state()),
             stop_values=self._stop.values,
+            gaps_ns=np.array(self._gaps, dtype=np.int64),
+            loading=None if self._stream is None else self._stream.report(len(self._wall)),
         )
+
+    @property
+    def began_ns(self) -> int:
+        """When the warm-up ended, on the loop's clock."""
+        return self._began
 
     def _check_outputs(self, when: str) -> None:
         if not self._settings.check_outputs:
@@ -156,23 +166,40 @@ class MeasuringLoop:
         return fitting
 
     def _sample(self, sample_ns: float) -> None:
-        self._began = self._ended = self._clock()
+        self._began = self._ended = self._last_end = self._clock()
+        if self._stream is not None:
+            self._stream.is_on = True
         stop = None
         while stop is None:
-            self._take(sample_ns)
-            sample_ns = float(np.median(self._wall[-100:]))
+            try:
+                self._take(sample_ns)
+            except EndOfDataError:
+                stop = self._at_end_of_data()
+                break
+            sample_ns = float(np.median(self._wall[-100:])) + float(np.median(self._gaps[-100:]))
             stop = self._enough()
         self._stop = stop
 
+    def _at_end_of_data(self) -> _Stop:
+        if not self._wall:
+            raise BenchmarkError(
+                "no_samples",
+                "the data loader has one batch, which the warm-up takes",
+                hint="let the loader give more batches",
+            )
+        return _Stop("end of data", {"batches": len(self._wall)})
+
     def _take(self, sample_ns: float) -> None:
-        # Without a warm-up the time of a sample is unknown.
-        fitting = _CHUNK_NS / max(sample_ns, 1.0) if self._wall or sample_ns else 1
+        # The time of a sample is unknown without a warm-up, which does not load data either.
+        is_known = self._wall or (sample_ns and self._stream is None)
+        fitting = _CHUNK_NS / max(sample_ns, 1.0) if is_known else 1
         count = int(min(fitting, _MOST_IN_CHUNK, self._wanted() - len(self._wall)))
-        timer = self._timer
+        timer, begin = self._timer, self._clock()
         try:
             timer.take(max(1, count), self._calls_per_sample)
         finally:
             self._wall += timer.wall_ns
+            self._add_gaps(timer.gap_ns, begin)
             if timer.synchronize is not None:
                 self._enqueue += timer.enqueue_ns
             self._ended = self._clock()
@@ -181,6 +208,12 @@ class MeasuringLoop:
             self._progress(timer.wall_ns, timer.enqueue_ns if waits else None, self._calls_per_sample)
         if not self._settings.collect_garbage and gc.get_count()[0] > _GARBAGE:
             gc.collect()
+
+    def _add_gaps(self, gaps_ns: list[int], begin_ns: int) -> None:
+        """Add the gaps of new samples; the first one also has what passed since the last sample before."""
+        if gaps_ns:
+            self._gaps += [gaps_ns[0] + begin_ns - self._last_end, *gaps_ns[1:]]
+            self._last_end = begin_ns + sum(gaps_ns) + sum(self._timer.wall_ns)
 
     def _wanted(self) -> int:
         iterations = self._settings.iterations
@@ -215,6 +248,18 @@ class MeasuringLoop:
 
 def _seconds(wall_ns: list[int], calls: int) -> Floats:
     return np.array(wall_ns, dtype=np.float64) / (1e9 * calls)
+
+
+def _one_after_other(first: Call | None, second: Call | None) -> Call | None:
+    """Return what makes both calls; one of them, or None, where there are not two."""
+    if first is None or second is None:
+        return first or second
+
+    def both() -> None:
+        first()
+        second()
+
+    return both
 
 
 def _waiting(system: Any) -> Call | None:

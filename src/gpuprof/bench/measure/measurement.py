@@ -12,10 +12,13 @@ import numpy as np
 from gpuprof.bench.config import Settings
 from gpuprof.bench.failures import Failure
 from gpuprof.bench.measure.host import MachineUse
+from gpuprof.bench.measure.streaming import DataLoading
 from gpuprof.bench.measure.warmup import Warmup
 
 Nanoseconds = np.ndarray[Any, np.dtype[np.int64]]
-StoppedBy = Literal["precision", "time limit", "iterations", "most samples", "failure", "interrupted"]
+StoppedBy = Literal[
+    "precision", "time limit", "iterations", "most samples", "end of data", "failure", "interrupted"
+]
 ENDED_EARLY: tuple[StoppedBy, ...] = ("failure", "interrupted")
 
 
@@ -26,7 +29,9 @@ class Measurement:
     A sample is `samples_ns` of `calls_per_sample` calls, until they were done; `enqueue_ns` is until they had
     returned, and is None where a call is done when it returns. `timer_ns` is what the same loop reads for a
     call that does nothing: it is part of each sample and is not taken off. `stop_values` are the figures that
-    decided it: `width` of the interval of `quantile`, `limit_s`, `iterations`, `samples`.
+    decided it: `width` of the interval of `quantile`, `limit_s`, `iterations`, `samples`. `gaps_ns` is the
+    time before each sample, since the end of the one before it; None in results of earlier versions and of
+    process runs that were killed. `loading` is what a loader took, None where nothing was streamed.
     """
 
     settings: Settings
@@ -40,6 +45,15 @@ class Measurement:
     elapsed_s: float
     machine: MachineUse | None
     stop_values: Mapping[str, Any] = field(default_factory=dict)
+    gaps_ns: Nanoseconds | None = None
+    loading: DataLoading | None = None
+
+    @property
+    def started_s(self) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        """The start of each sample in seconds since the warm-up ended; None where it is unknown."""
+        if self.gaps_ns is None:
+            return None
+        return (np.cumsum(self.gaps_ns + self.samples_ns) - self.samples_ns) / 1e9
 
     @property
     def samples(self) -> np.ndarray[Any, np.dtype[np.float64]]:

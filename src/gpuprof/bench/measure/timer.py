@@ -22,7 +22,9 @@ _NULL_CALLS = 2_000
 
 
 class CallTimer:
-    """Times calls into two lists of nanoseconds: until the call was done, and until it had returned.
+    """Times calls into lists of nanoseconds: until the call was done, and until it had returned.
+
+    `gap_ns` is the time before each call: since the end of the one before it, or since the start of `take`.
 
     `synchronize` is None where a call is done when it returns; then both lists are one. `before` runs ahead
     of each call, outside the timed part. What a call returns is dropped inside the timed part, as a program
@@ -45,22 +47,23 @@ class CallTimer:
         self._windows = FunctionType(_time_windows.__code__.replace(), _time_windows.__globals__)
         self.wall_ns: list[int] = []
         self.enqueue_ns: list[int] = []
+        self.gap_ns: list[int] = []
 
     def take(self, samples: int, calls_per_sample: int = 1) -> None:
         """Fill the lists with new samples; what was finished before an exception is kept in them."""
         wall = np.full(samples, _NOT_DONE, dtype=np.int64)
-        enqueue = wall.copy()
+        enqueue, gap = wall.copy(), wall.copy()
         try:
             if calls_per_sample > 1:
                 wait = self.synchronize or _nothing
-                self._windows(self.run, wait, self.clock, calls_per_sample, wall, enqueue)
+                self._windows(self.run, wait, self.clock, calls_per_sample, wall, enqueue, gap)
             elif self.clock is time.perf_counter_ns:
-                _native.time_calls(self.run, self.synchronize, self.before, wall, enqueue)
+                _native.time_calls(self.run, self.synchronize, self.before, wall, enqueue, gap)
             else:
-                _time_calls(self.run, self.synchronize, self.clock, self.before, wall, enqueue)
+                _time_calls(self.run, self.synchronize, self.clock, self.before, wall, enqueue, gap)
         finally:
             done = samples - int((wall == _NOT_DONE).sum())
-            self.wall_ns = wall[:done].tolist()
+            self.wall_ns, self.gap_ns = wall[:done].tolist(), gap[:done].tolist()
             self.enqueue_ns = self.wall_ns if self.synchronize is None else enqueue[:done].tolist()
 
 
@@ -77,8 +80,15 @@ def _nothing() -> None:
 
 
 def _time_calls(
-    run: Call, synchronize: Call | None, clock: Clock, before: Call | None, wall: Integers, enqueue: Integers
+    run: Call,
+    synchronize: Call | None,
+    clock: Clock,
+    before: Call | None,
+    wall: Integers,
+    enqueue: Integers,
+    gap: Integers,
 ) -> None:
+    last_end = clock()
     for index in range(len(wall)):
         if before is not None:
             before()
@@ -92,11 +102,14 @@ def _time_calls(
             end = clock()
         enqueue[index] = returned - begin
         wall[index] = end - begin
+        gap[index] = begin - last_end
+        last_end = end
 
 
 def _time_windows(
-    run: Call, synchronize: Call, clock: Clock, calls: int, wall: Integers, enqueue: Integers
+    run: Call, synchronize: Call, clock: Clock, calls: int, wall: Integers, enqueue: Integers, gap: Integers
 ) -> None:
+    last_end = clock()
     for index in range(len(wall)):
         times: Any = repeat(None, calls)
         begin = clock()
@@ -107,6 +120,8 @@ def _time_windows(
         end = clock()
         enqueue[index] = returned - begin
         wall[index] = end - begin
+        gap[index] = begin - last_end
+        last_end = end
 
 
 # Larger than the last level of most processors, where its size is unknown.

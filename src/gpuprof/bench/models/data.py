@@ -20,6 +20,7 @@ import numpy as np
 
 from gpuprof.bench.measure.memory import memory_failures
 from gpuprof.bench.models.image_folders import ImageFiles, find_images
+from gpuprof.bench.models.loaders import LoaderSource, check_loader, is_loader
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 if TYPE_CHECKING:
@@ -274,6 +275,44 @@ def _read_npz(path: Path) -> tuple[Array, Array | None]:
     return samples, labels
 
 
+def _check_lengths(path: Path) -> None:
+    """Raise BenchmarkError for a `.npz` without arrays, or with others than one label a sample."""
+    lengths = _npz_lengths(path)
+    if not lengths:
+        raise BenchmarkError("no_array", f"{path}: the file holds no array")
+    samples = lengths["inputs" if "inputs" in lengths else next(iter(lengths))]
+    if not samples:
+        raise BenchmarkError(
+            "no_samples", f"{path}: it holds no samples; hint: write an array of at least one"
+        )
+    if lengths.get("labels", samples) != samples:
+        raise BenchmarkError(
+            "number_of_labels",
+            f"{path}: {lengths['labels']:,} labels for {samples:,} samples: one for each is needed",
+        )
+
+
+def _npz_lengths(path: Path) -> dict[str, int]:
+    """Return the length of each array by its name, 0 of a single value; reads their heads alone."""
+    import zipfile
+
+    lengths = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as file:
+                    version = np.lib.format.read_magic(file)
+                    read = np.lib.format.read_array_header_1_0
+                    read = read if version == (1, 0) else np.lib.format.read_array_header_2_0
+                    shape = read(file)[0]
+                    lengths[name.removesuffix(".npy")] = shape[0] if shape else 0
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise BenchmarkError(
+            "cannot_read", f"{path}: cannot be read ({error}); hint: write it with numpy.savez"
+        ) from error
+    return lengths
+
+
 def _load_image(file: Path, shape: tuple[int, ...]) -> Array:
     """Decode an image as (3, height, width) or (height, width, 3), as `shape` is. Raises BenchmarkError."""
     try:
@@ -319,6 +358,8 @@ def make_source(data: str | Iterable[Any], seed: int = 0) -> DataSource:
     if data == "synthetic":
         return _SyntheticSource(seed)
     path = Path(data)
+    if is_loader(data):
+        return LoaderSource(data, _checked_batch)
     if path.is_dir():
         images = _Images(path, find_images(path, needs_labels=False), None, seed)
         images.shuffle(seed)
@@ -333,6 +374,9 @@ def check_source(data: str, option: str) -> None:
     path = Path(data)
     if data == "synthetic":
         return
+    if is_loader(data):
+        check_loader(data, option)
+        return
     if path.suffix == ".npz" and not path.is_dir():
         if not path.is_file():
             raise BenchmarkError("no_such_file", f"{option} {data}: no such file; hint: correct the path")
@@ -342,6 +386,7 @@ def check_source(data: str, option: str) -> None:
             raise BenchmarkError(
                 "not_an_npz_file", f"{option} {data}: not a .npz file; hint: write it with numpy.savez"
             )
+        _check_lengths(path)
         return
     make_source(data)
     if importlib.util.find_spec("PIL") is None:
@@ -367,6 +412,11 @@ class _DatasetSource:
         self._opened = opened
         self._dataset: Dataset | None = None
         self._next = 0
+
+    @property
+    def passes(self) -> int:
+        """How often the data was read to its end."""
+        return 0 if self._dataset is None else self._next // self._dataset.samples
 
     def batch(self, batch_size: int, inputs: InputSpec) -> Array:
         """Return the next samples."""

@@ -13,7 +13,7 @@ from gpuprof.bench.compare.document import (
     TrafficFigures,
     VariantFigures,
 )
-from gpuprof.bench.report import formatting, summary
+from gpuprof.bench.report import formatting, summary, time_series
 from gpuprof.bench.report.plot_parts import Figure
 from gpuprof.bench.report.plots import Plots
 from gpuprof.bench.report.table import BASELINE, MISSING, Table
@@ -113,7 +113,7 @@ def content_of(document: ComparisonDocument) -> Content:
         recommendations=tuple(map(summary.advice, document.recommendations)),
         cards=() if overview is None else tuple(_cards(document, overview)),
         failures=tuple(_failure_lines(document)),
-        sections=tuple(each for each in sections if each.tables or each.lines),
+        sections=tuple(each for each in sections if each.tables or each.lines or each.figures),
     )
 
 
@@ -141,6 +141,13 @@ def _sections(document: ComparisonDocument, plots: Plots, tables: ReportTables) 
             lead = _extreme(document, "Least", min, lambda each: each.cost_per_million, write)
             yield _plotted("cost", "Cost per million inferences", plots.cost(), tables.cost(), lead=lead)
     yield _section("layers", "Bottlenecks of the layers", tables.layers(), figure=plots.layers())
+    yield _section(
+        time_series.KEY,
+        time_series.TITLE,
+        time_series.loading_table(document),
+        figure=time_series.series_figure(document, plots.looks),
+        lead=time_series.LEAD,
+    )
     yield _section("failed", "Variants that failed", tables.failures())
     if document.traffic is not None:
         yield _traffic_section(document.traffic)

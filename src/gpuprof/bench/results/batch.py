@@ -17,6 +17,7 @@ from gpuprof.bench.config import JobSettings
 from gpuprof.bench.facts import Diagnostic, warning
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.models.data import shape_text
+from gpuprof.bench.results.loading import LOADING_COLUMNS, loading_row
 from gpuprof.bench.results.result import ProcessRunResult, Result
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.stats.quantiles import samples_needed
@@ -34,7 +35,7 @@ MORE_COLUMNS = (
     "memory_kind", "allocator_peak_bytes", "device_used_bytes", "host_peak_bytes", "model_bytes",
     "parameters", "energy_per_sample_j", "power_mean_w", "utilization_mean_percent", "cpu_share",
     "read_bytes", "written_bytes", "first_call_ms", "enqueue_p50_ms", "device_p50_ms", "recipe",
-    "host_own_bytes", "host_calls_bytes", "host_baseline_bytes", "warnings",
+    "host_own_bytes", "host_calls_bytes", "host_baseline_bytes", *LOADING_COLUMNS, "warnings",
 )  # fmt: skip
 
 
@@ -204,6 +205,7 @@ def row_of(batch: BatchResult, stamp: Stamp | None = None) -> dict[str, Any]:
         "warnings": "; ".join(each.code for each in batch.warnings) or None,
         **asdict(stamp_of(batch) if stamp is None else stamp),
         **_memory(batch),
+        **loading_row(batch.result.measurements),
         **_latency(batch),
         **{name: batch.middle("usage", name) for name in ("cpu_share", "read_bytes", "written_bytes")},
         **{name: batch.middle("energy", name) for name in _ENERGY},

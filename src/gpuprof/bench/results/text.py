@@ -83,6 +83,7 @@ def notes_of(session: SessionResult) -> list[str]:
     notes += _saturation_notes(session.throughputs)
     notes += _device_notes(session.batches)
     notes += _memory_notes(session.batches)
+    notes += _loading_notes(session.batches)
     notes += [f"energy: {line}" for line in energy_notes(session.batches)]
     notes += _sample_count_notes(session.batches)
     return list(dict.fromkeys([*notes, *warning_notes(session.batches)]))
@@ -141,6 +142,25 @@ def _memory_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
         text += f"; the process fills {format_bytes(process)}, "
         text += f"{format_bytes(baseline)} before the model is loaded"
     yield text
+
+
+def _loading_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
+    """Yield for each batch size that was streamed what the loader took, and the waiting for disks."""
+    from gpuprof.bench.results.loading import loading_row
+
+    for batch in batches:
+        measured = batch.result.measurements
+        if not any(each.loading is not None for each in measured):
+            continue
+        row = loading_row(measured)
+        fraction, waiting = row["data_loading_share"], row["io_wait_share"]
+        p50_ms, samples = row["data_loading_p50_ms"], row["streamed_samples"]
+        text = f"data loading at batch size {batch.batch_size}: "
+        text += time_text(None if p50_ms is None else p50_ms / 1e3) + " a batch (median), "
+        text += UNAVAILABLE if fraction is None else f"{fraction:.1%}"
+        text += " of the wall time; I/O wait "
+        text += UNAVAILABLE if waiting is None else f"{waiting:.1%}"
+        yield f"{text}; {samples or 0:,.0f} samples in a process run"
 
 
 def _device_notes(batches: Sequence[BatchResult]) -> Iterator[str]:

@@ -24,12 +24,13 @@ from gpuprof.bench.failures import (
 from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem
 from gpuprof.bench.frameworks.protocol import MemoryReading, System
-from gpuprof.bench.measure.callable import CallableSystem
+from gpuprof.bench.measure.callable import CallableSystem, callable_system
 from gpuprof.bench.measure.host import read_state, usage_between
 from gpuprof.bench.measure.measure import MeasuringLoop
 from gpuprof.bench.measure.measurement import ENDED_EARLY, Measurement
 from gpuprof.bench.measure.memory import memory_failures
 from gpuprof.bench.measure.outputs import InputGuard, check_outputs
+from gpuprof.bench.measure.resources import ResourceMonitor
 from gpuprof.bench.models.importing import find_named
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDone, Samples, Send, State
@@ -49,10 +50,11 @@ def run_measure_job(job: MeasureJob, send: Send) -> None:
         measure_system(system, job.spec.model, job.settings, send, owns_process=True)
 
 
-def make_callable(target: str, inputs: str | None, name: str | None) -> CallableSystem:
+def make_callable(target: str, inputs: str | None, name: str | None, stream: bool = False) -> CallableSystem:
     """Return the system of a named function, whose inputs another named function makes."""
     made = None if inputs is None else find_named(inputs)
-    return CallableSystem(find_named(target), made, name=name)
+    made = made() if stream and callable(made) else made
+    return callable_system(find_named(target), made, name, stream=stream)
 
 
 def _made(factory: FactorySpec) -> System:
@@ -136,7 +138,7 @@ class _Batch:
                 self._describe()
             if not (self._settings.only_first_answer or self._settings.profile is not None):
                 self._measure()
-                if guard is not None:
+                if guard is not None and not self._settings.measuring.stream:
                     guard.check()
 
     def _prepare(self) -> None:
@@ -177,17 +179,21 @@ class _Batch:
             self._calls += len(wall_ns) * calls
             self._report_seldom(State.MEASURING, self._calls)
             sender.progress(wall_ns, enqueue_ns, calls)
+            monitor.read_early()
 
+        monitor = ResourceMonitor(devices=self._system.describe().device_type == "cuda")
         loop = MeasuringLoop(
             system,
             self._settings.measuring,
             progress=progress,
             warming=lambda calls: self._report_seldom(State.WARMING, calls),
         )
-        measurement = loop.run()
+        with monitor:
+            measurement = loop.run()
         self._extra |= {
             "usage": to_plain(usage_between(before, read_state())),
             "memory": to_plain(self._memory()),
+            "series": to_plain(monitor.resources(loop.began_ns / 1e9)),
         }
         self._report(State.SAMPLED)
         if self._framework is not None:
