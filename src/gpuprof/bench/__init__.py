@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         StatisticalValidation,
         StatisticalValidator,
     )
+    from gpuprof.bench.models.combinations import Cascade, Ensemble
     from gpuprof.bench.models.pipeline import Pipeline
     from gpuprof.bench.models.recipes import RECIPES, Recipe
     from gpuprof.bench.optimize.model_file import write_distilled, write_optimized
@@ -59,7 +60,9 @@ _PLACES = {
     "PerformanceReporter": "in_process.reporting",
     "AccuracyPlan": "compare.plan",
     "BenchmarkConfig": "suite",
+    "Cascade": "models.combinations",
     "ComparisonPlan": "compare.plan",
+    "Ensemble": "models.combinations",
     "Metric": "accuracy.metrics",
     "Pipeline": "models.pipeline",
     "Recipe": "models.recipes",
@@ -85,7 +88,9 @@ __all__ = [
     "BenchmarkConfig",
     "BenchmarkLogger",
     "BenchmarkSuite",
+    "Cascade",
     "ComparisonPlan",
+    "Ensemble",
     "LatencyBenchmark",
     "Metric",
     "ModelBenchmark",

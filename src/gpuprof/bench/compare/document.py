@@ -38,7 +38,8 @@ class BatchFigures:
     """One variant at one batch size.
 
     `launches` are the process runs, `launch_medians_s` the medians of those that completed, and
-    `disturbed_launches` counts those with a warning about the machine.
+    `disturbed_launches` counts those with a warning about the machine. `device_utilization` is a fraction of
+    the time, `forwarded` the fraction of the samples that went on to the large model of a cascade.
     """
 
     batch_size: int
@@ -66,6 +67,9 @@ class BatchFigures:
     speedup: Estimate | None = None
     comparison: Comparison | None = None
     cost_per_million: float | None = None
+    tokens_per_s: Estimate | None = None
+    device_utilization: float | None = None
+    forwarded: float | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -114,6 +118,21 @@ class DegradedClass:
     becomes: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassScores:
+    """One class of a variant's predictions; `support` counts the samples that have its label.
+
+    `precision` is None where the class is never predicted.
+    """
+
+    name: str
+    label: int
+    support: int
+    precision: float | None
+    recall: float
+    f1: float
+
+
 @dataclass(frozen=True, slots=True)
 class ScoreFigures:
     """Accuracy, and the means over the classes of precision, recall and F1."""
@@ -129,7 +148,8 @@ class AccuracyFigures:
     """What a variant computes, compared with the baseline.
 
     A baseline, which is compared with itself, has no change and no verdict. `new_not_finite` of the NaN and
-    infinite values are finite in the baseline; None where unknown.
+    infinite values are finite in the baseline; None where unknown. `mse` is the mean squared difference
+    from the baseline's outputs; `forwarded` is the fraction that went on to the large model of a cascade.
     """
 
     samples: int
@@ -153,6 +173,9 @@ class AccuracyFigures:
     findings: tuple[Diagnostic, ...] = ()
     degraded_classes: tuple[DegradedClass, ...] = ()
     metrics: tuple[MetricFigures, ...] = ()
+    mse: float | None = None
+    classes: tuple[ClassScores, ...] = ()
+    forwarded: float | None = None
 
     @property
     def is_finite(self) -> bool:
