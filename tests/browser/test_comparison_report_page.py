@@ -20,7 +20,8 @@ from gpuprof.errors import UnavailableError
 pytest.importorskip("plotly", reason="no plotly: `pip install 'gpuprof-native[report]'`")
 pytest.importorskip("jinja2", reason="no jinja2: `pip install 'gpuprof-native[report]'`")
 
-PLOTS = ["latency", "throughput", "memory", "quality", "technique", "cost", "layers"]
+PLOTS = ["latency", "throughput", "memory", "quality", "accuracy-time", "technique", "cost"]
+PLOTS += ["sizes", "size-speed", "layers"]
 NAMES = ("original", "int8", "onnx")
 
 

@@ -225,6 +225,7 @@ def test_the_large_model_of_a_cascade_takes_any_batch_size() -> None:
         check_spec(Ensemble([part("small"), "missing.onnx"]).spec("v"))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 def test_a_file_of_torchscript_is_a_large_model(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     path = tmp_path / "large.pt"

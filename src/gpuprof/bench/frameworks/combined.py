@@ -36,8 +36,8 @@ def check_any_batch_size(source: ModelSource, framework: type[FrameworkSystem]) 
     if not framework.takes_any_batch_size(source.kind):
         raise BenchmarkError(
             "batch_size_of_cascade",
-            f"{source.text}: {framework.framework} compiles for one batch size, and the large model of a cascade "
-            "gets a different number of samples in each call",
+            f"{source.text}: {framework.framework} compiles for one batch size, and the large model of "
+            "a cascade gets a different number of samples in each call",
             hint="use pytorch, onnxruntime or python for it",
         )
 
