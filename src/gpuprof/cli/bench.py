@@ -48,6 +48,18 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
     return words
 
 
+REPORTS = ("html", "md", "pdf")
+
+
+def _reports(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    words = () if value is None else tuple(dict.fromkeys(word.strip() for word in value.split(",")))
+    words = tuple("md" if word == "markdown" else word for word in words)
+    wrong = [word for word in words if word not in REPORTS]
+    if wrong:
+        raise BadParameter("unknown_format", f"{wrong[0]!r} is not a report; hint: use {', '.join(REPORTS)}.")
+    return words
+
+
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(MeasuringOptions):
     """The options of `gpuprof bench`."""
@@ -56,6 +68,7 @@ class BenchOptions(MeasuringOptions):
     recipe: str | None
     output_dir: str
     formats: tuple[str, ...]
+    reports: tuple[str, ...]
     find_max_batch: bool
     startup: bool
     as_json: bool
@@ -111,6 +124,13 @@ class BenchOptions(MeasuringOptions):
     help="Write these formats.",
 )
 @click.option(
+    "--report",
+    "reports",
+    metavar="html,md,pdf",
+    callback=_reports,
+    help="Also write a report with plots in these formats. Default: none.",
+)
+@click.option(
     "--find-max-batch",
     is_flag=True,
     help="Find the largest batch size that meets --slo and fits into memory.",
@@ -127,6 +147,10 @@ def bench(options: BenchOptions) -> None:
 
     at = now()
     request = options.request()
+    if options.reports:
+        from gpuprof.bench.report import check_formats
+
+        check_formats(options.reports)
     files = ResultFiles(Path(options.output_dir), options.formats, at)
     if options.profile:
         request = _with_profile(request, files.stem)
@@ -139,6 +163,7 @@ def bench(options: BenchOptions) -> None:
     failure: GpuprofError | None = finding.session.failure
     try:
         _hand_out(finding, files, at, as_json=options.as_json)
+        _write_reports(finding, files, at, options)
     except GpuprofError as error:
         failure = error if failure is None else BenchmarkError("failed", f"{failure}; {error}")
     if interrupted == signal.SIGTERM:
@@ -220,6 +245,23 @@ def _hand_out(finding: BenchFinding, files: ResultFiles, at: datetime.datetime, 
     if not as_json:
         for path in paths:
             click.echo(f"wrote {path}")
+
+
+def _write_reports(
+    finding: BenchFinding, files: ResultFiles, at: datetime.datetime, options: BenchOptions
+) -> None:
+    """Write the reports that were asked for next to the result files."""
+    if not options.reports or not finding.session.batches:
+        return
+    from gpuprof.bench.report.benchmark import benchmark_content
+    from gpuprof.bench.report.writers import write_content
+    from gpuprof.text.sanitize import escape_text
+
+    content = benchmark_content(finding, at, options.target())
+    stem = f"{files.stem.name}.report"
+    for path in write_content(content, options.reports, files.stem.parent, stem):
+        if not options.as_json:
+            click.echo(escape_text(f"wrote {path}"))
 
 
 def _print(

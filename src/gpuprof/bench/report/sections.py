@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from gpuprof.bench.compare.document import (
     KIND,
-    BatchFigures,
     ComparisonDocument,
     TrafficFigures,
     VariantFigures,
@@ -25,7 +24,6 @@ from gpuprof.stats.quantiles import Estimate
 from gpuprof.text.sanitize import shorten
 
 _TITLE_NAMES, _TITLE_NAME = 4, 24  # how many names a title has, and how long each may be
-Read = Callable[[BatchFigures], float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ def _sections(document: ComparisonDocument, plots: Plots, tables: ReportTables) 
         yield plotted("technique", "Speed-up by technique", plots.technique(), tables.techniques(), lead=lead)
         if document.is_priced:
             write = formatting.money(document.method.currency)
-            lead = _extreme(document, "Least", min, lambda each: each.cost_per_million, write)
+            lead = extreme(document, "Least", min, lambda each: each.cost_per_million, write)
             yield plotted("cost", "Cost per million inferences", plots.cost(), tables.cost(), lead=lead)
     yield section_of("sizes", "Model size", tables.sizes(), figures=(plots.sizes(), plots.size_and_speed()))
     yield section_of("layers", "Bottlenecks of the layers", tables.layers(), figures=(plots.layers(),))
@@ -167,29 +165,30 @@ def plotted(key: str, title: str, figure: Figure | None, *tables: Table | None, 
 
 def _speed_sections(document: ComparisonDocument, plots: Plots, tables: ReportTables) -> Iterator[Section]:
     over = " against batch size" if len(document.batch_sizes) > 1 else ""
-    lead = _extreme(document, "Shortest median", min, lambda each: _value(each.median_s), formatting.time)
+    lead = extreme(document, "Shortest median", min, lambda each: value_of(each.median_s), formatting.time)
     # Of one batch size the quantiles have all figures.
     medians = (tables.latency(),) if len(document.batch_sizes) > 1 else ()
     yield plotted("latency", "Latency", plots.latency(), *medians, tables.quantiles(), lead=lead)
-    lead = _extreme(document, "Highest", max, lambda each: _value(each.throughput_per_s), formatting.rate)
+    lead = extreme(document, "Highest", max, lambda each: value_of(each.throughput_per_s), formatting.rate)
     yield plotted("throughput", f"Throughput{over}", plots.throughput(), tables.throughput(), lead=lead)
     yield section_of("tokens", "Tokens per second", tables.tokens(), figures=(plots.tokens(),))
-    lead = _extreme(document, "Least", min, lambda each: (each.peak_memory or (None,))[0], formatting.size)
+    lead = extreme(document, "Least", min, lambda each: (each.peak_memory or (None,))[0], formatting.size)
     yield plotted("memory", "Memory", plots.memory(), tables.memory(), lead=lead)
     yield section_of(
         "utilization", "Device utilization", tables.utilization(), figures=(plots.utilization(),)
     )
 
 
-def _value(found: Estimate | None) -> float | None:
+def value_of(found: Estimate | None) -> float | None:
+    """Return the value of an estimate."""
     return None if found is None else found.value
 
 
-def _extreme(
+def extreme(
     document: ComparisonDocument,
     title: str,
     choose: Callable[[list[tuple[float, str, int]]], tuple[float, str, int]],
-    read: Read,
+    read: summary.Read,
     write: Callable[[float], str],
 ) -> str:
     """Return the variant and batch size with the most or least of something; empty where there is none."""
@@ -324,38 +323,8 @@ def _method_section(document: ComparisonDocument, tables: ReportTables) -> Secti
         "method",
         "Methodology",
         tables=tuple(each for each in found if each is not None),
-        lines=(*_unavailable(document), *map(str, document.notes), *grouped),
+        lines=(*summary.unavailable(document), *map(str, document.notes), *grouped),
         folded="Notes and warnings",
         single_lines=single if len(single) > len(grouped) else (),
         single_title=f"All {len(single):,} warnings, each with its evidence",
     )
-
-
-def _unavailable(document: ComparisonDocument) -> Iterator[str]:
-    """Yield which figures are unavailable, and why."""
-    if not document.measured:
-        yield f"all figures: {formatting.UNAVAILABLE} (no variant was measured)"
-        return
-    kinds: list[tuple[str, str, Read]] = [
-        ("device memory", "no device reports its peak", lambda each: each.device_peak_bytes),
-        ("host memory", "the system does not report the peak", lambda each: each.host_peak_bytes),
-        ("energy", "no device with a counter that gpuprof reads", lambda each: each.energy_per_sample_j),
-        ("device utilization", "no samples of a device", lambda each: each.device_utilization),
-    ]
-    # What was not requested is not unavailable.
-    if document.is_priced:
-        kinds.append(("cost per million inferences", "unknown for these", lambda each: each.cost_per_million))
-    for name, why, read in kinds:
-        lacking = [
-            each.name for each in document.measured if all(read(batch) is None for batch in each.batches)
-        ]
-        if lacking:
-            of = "all variants" if len(lacking) == len(document.measured) else ", ".join(lacking)
-            yield f"{name}: {formatting.UNAVAILABLE} for {of} ({why})"
-    for each in document.measured:
-        if each.accuracy is None:
-            yield f"accuracy of {each.name}: {formatting.UNAVAILABLE} ({summary.why_no_accuracy(each)})"
-        if each.run_unavailable is not None:
-            yield f"run of {each.name}: {formatting.UNAVAILABLE} ({each.run_unavailable})"
-    if all(not each.layers for each in document.measured):
-        yield f"layers and their bottlenecks: {formatting.UNAVAILABLE} (no run was recorded)"

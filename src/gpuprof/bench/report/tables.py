@@ -40,6 +40,7 @@ from gpuprof.bench.verdicts import SpeedVerdict, VariantStatus
 Columns = dict[str, Callable[[VariantFigures], Cell]]
 _MOST_ENVIRONMENT = 60
 _MOST_CLASSES = 100
+_OF_COMPARISONS = ("equivalence margin of times", "equivalence margin of accuracy")
 _ORDERS = {"counterbalanced": "random, and reversed in each second round"}
 _SHARES = {
     "Accuracy": "accuracy",
@@ -87,7 +88,8 @@ class ReportTables:
 
     def _named(self, variant: VariantFigures, *notes: str) -> Cell:
         """Return the name of a variant with what distinguishes it."""
-        return Cell(variant.name, ", ".join([*(["baseline"] if variant is self._baseline else []), *notes]))
+        is_baseline = variant is self._baseline and len(self._document.variants) > 1
+        return Cell(variant.name, ", ".join([*(["baseline"] if is_baseline else []), *notes]))
 
     def _speedup(self, variant: VariantFigures) -> Cell:
         if variant is self._baseline and variant.speedup is None:
@@ -366,9 +368,12 @@ class ReportTables:
             "measuring took_s": method.measured_s,
             f"price of an hour ({method.currency})": method.price_per_hour,
         }
+        if len(self._document.variants) > 1:
+            facts["baseline"] = self._document.baseline
+        else:
+            facts = {name: value for name, value in facts.items() if name not in _OF_COMPARISONS}
         # What was not requested is not unavailable.
         facts = {name: value for name, value in facts.items() if value is not None} | {
-            "baseline": self._document.baseline,
             "measured at": self._document.timestamp,
             "git revision": self._document.git_commit,
         }
