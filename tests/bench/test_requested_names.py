@@ -39,7 +39,7 @@ def options_of(command: str) -> set[str]:
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.requested[:40])
-def test_each_requested_name_is_where_the_table_says(row: Row) -> None:
+def test_each_requested_name_is_at_its_place_in_the_table(row: Row) -> None:
     named = re.findall(r"`([^`]+)`", row.here)
     assert bool(named) == (row.here != "missing")
     for name in named:

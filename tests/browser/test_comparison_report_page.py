@@ -3,24 +3,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from batches import batch_of
 from comparison_documents import HOSTILE, document, everything_failed, failed, typed
 from pages import background, next_frames
 
 from gpuprof.bench.compare.document import document_from
+from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.report import write_report
+from gpuprof.bench.report.benchmark import benchmark_content
 from gpuprof.bench.report.pdf import find_chromium
 from gpuprof.bench.report.sections import content_of
 from gpuprof.bench.report.writers import report_page
+from gpuprof.bench.results.session import BenchFinding, SessionResult
 from gpuprof.errors import UnavailableError
 
 pytest.importorskip("plotly", reason="no plotly: `pip install 'gpuprof-native[report]'`")
 pytest.importorskip("jinja2", reason="no jinja2: `pip install 'gpuprof-native[report]'`")
 
-PLOTS = ["latency", "throughput", "memory", "quality", "technique", "cost", "layers"]
+PLOTS = ["latency", "throughput", "memory", "quality", "accuracy-time", "technique", "cost"]
+PLOTS += ["sizes", "size-speed", "layers"]
 NAMES = ("original", "int8", "onnx")
 
 
@@ -60,7 +67,7 @@ def test_every_plot_is_drawn_below_the_result_with_a_text(open_page: Any, usual:
     for key in PLOTS:
         told = page.locator(f"#plot-{key}").get_attribute("aria-label")
         assert told.endswith("The table below has the same figures.")
-        assert page.locator(f"#{key} table").count() >= 1
+        assert page.locator(f"section:has(#plot-{key}) table").count() >= 1
     swatches = page.evaluate(
         "[...document.querySelectorAll(\"[data-variant='1'] th .swatch\")]"
         ".map(each => getComputedStyle(each).color)"
@@ -209,3 +216,18 @@ def test_a_pdf_is_printed(tmp_path: Path, browser: Any) -> None:
     assert raw.count(b"/Type /Page\n") >= 3
     assert raw.count(b"/MediaBox [0 0 594.95") >= 3 or b"/MediaBox [0 0 595" in raw  # A4
     assert len(raw) > 50_000
+
+
+def test_the_report_of_a_benchmark_is_drawn_and_fits_a_narrow_window(open_page: Any) -> None:
+    samples = [10 + 0.01 * (number % 100) for number in range(400)]
+    batches = [batch_of(samples, batch_size=size) for size in (1, 8)]
+    for each in batches:
+        each.description = dataclasses.replace(each.description, model=HOSTILE)
+    finding = BenchFinding(SessionResult(SystemSpec(HOSTILE), JobSettings(), batches))
+    at = datetime.datetime(2026, 11, 23, tzinfo=datetime.timezone.utc)
+    page = open_page(report_page(benchmark_content(finding, at)), viewport={"width": 390, "height": 844})
+    keys = page.evaluate("window.__gpuprof.figures")
+    assert keys == ["latency", "distribution-1", "distribution-8", "throughput"]
+    assert drawn(page, "latency", ".scatterlayer .trace") == 3
+    assert drawn(page, "distribution-8", ".barlayer .point") > 10
+    assert widest(page) <= 390

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         StatisticalValidator,
     )
     from gpuprof.bench.measure.resources import ResourceMonitor
+    from gpuprof.bench.models.combinations import Cascade, Ensemble
     from gpuprof.bench.models.pipeline import Pipeline
     from gpuprof.bench.models.recipes import RECIPES, Recipe
     from gpuprof.bench.optimize.model_file import write_distilled, write_optimized
@@ -69,7 +70,9 @@ _PLACES = {
     "PerformanceReporter": "in_process.reporting",
     "AccuracyPlan": "compare.plan",
     "BenchmarkConfig": "suite",
+    "Cascade": "models.combinations",
     "ComparisonPlan": "compare.plan",
+    "Ensemble": "models.combinations",
     "Metric": "accuracy.metrics",
     "Pipeline": "models.pipeline",
     "Recipe": "models.recipes",
@@ -95,7 +98,9 @@ __all__ = [
     "BenchmarkConfig",
     "BenchmarkLogger",
     "BenchmarkSuite",
+    "Cascade",
     "ComparisonPlan",
+    "Ensemble",
     "GPUProfiler",
     "LatencyBenchmark",
     "Metric",

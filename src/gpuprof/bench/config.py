@@ -112,6 +112,7 @@ class SystemSpec:
     that of one sample, None for the model's own. `dtype` None is the model's own, float32 where it has none.
     `data` is "synthetic", a folder of images in class folders, or a `.npz` file. `recipe` is a name of
     `recipes.RECIPES` with its options, such as "pruned:0.5"; `with_recipe` sets what belongs to it.
+    `combination` is for ensembles and cascades, whose `model` is only their text.
     """
 
     model: str
@@ -123,6 +124,7 @@ class SystemSpec:
     seed: int = 0
     trust_pickle: bool = False
     recipe: str | None = None
+    combination: Combination | None = None
 
     def __post_init__(self) -> None:
         if min(self.input_shape or (1,)) < 1:
@@ -130,6 +132,67 @@ class SystemSpec:
                 "invalid_input_shape",
                 f"input shape {self.input_shape}; hint: use whole numbers from 1, as 3,224,224",
             )
+
+
+Average = Literal["outputs", "probabilities"]
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Models that are measured as one. Raises BenchmarkError for what makes no sense.
+
+    An ensemble's output is the mean over `parts` of `average`. A cascade's second part computes those samples
+    for which the top probability of its first part is below `threshold`.
+    """
+
+    kind: Literal["ensemble", "cascade"]
+    parts: tuple[SystemSpec, ...]
+    average: Average = "outputs"
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.parts) < 2:
+            raise BenchmarkError(
+                "number_of_parts",
+                f"an {self.kind} of {len(self.parts)} models cannot be measured",
+                hint="name two or more",
+            )
+        if self.average not in get_args(Average):
+            raise BenchmarkError(
+                "invalid_average",
+                f"average={self.average!r} is not known",
+                hint=f"use {' or '.join(get_args(Average))}",
+            )
+        if self.kind == "cascade" and not (_is_number(self.threshold) and 0 <= (self.threshold or 0) <= 1):
+            raise BenchmarkError(
+                "invalid_threshold",
+                f"a threshold of {self.threshold} is not a probability",
+                hint="use a number from 0 to 1, such as 0.9",
+            )
+        for part in self.parts:
+            if part.combination is not None:
+                raise BenchmarkError(
+                    "nested_combination",
+                    f"{part.model!r} is a part of an {self.kind}, and is an ensemble or a cascade itself",
+                    hint="name its models as parts",
+                )
+
+    @property
+    def text(self) -> str:
+        """How it is written as a model."""
+        models = [part.model if part.recipe is None else f"{part.model}@{part.recipe}" for part in self.parts]
+        if self.kind == "cascade":
+            return f"cascade:{'->'.join(models)}@{self.threshold:g}"
+        prefix = "ensemble" if self.average == "outputs" else "ensemble-probabilities"
+        return f"{prefix}:{'+'.join(models)}"
+
+    @property
+    def technique(self) -> str:
+        """What it does, in words."""
+        if self.kind == "cascade":
+            return f"cascade at {self.threshold:g}"
+        mean = "" if self.average == "outputs" else ", mean of probabilities"
+        return f"ensemble of {len(self.parts)}{mean}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -380,6 +380,23 @@ TEMPLATES: dict[str, Template] = {
     "inconclusive_after_runs": "after {runs} its speed-up is inconclusive: {speedup:speedup}",
     "more_labelled_samples": "compare the outputs on more labeled samples",
     "wide_accuracy_interval": "the interval of an accuracy is too wide",
+    # --- the conclusion ---
+    "concluded_measured": lambda values: (
+        f"{values['measured']} of {values['variants']} variants were measured completely"
+        + ("" if values["runs"] is None else f", in {values['runs']:,} process runs")
+    ),
+    "concluded_faster": "faster than the baseline: {variants:list}",
+    "concluded_slower": "slower than the baseline: {variants:list}",
+    "concluded_same": "as fast as the baseline, within {margin:percent}: {variants:list}",
+    "concluded_open": "inconclusive in speed: {variants:list}",
+    "concluded_worse_outputs": "worse outputs than the baseline: {variants:list}",
+    "concluded_no_worse_outputs": "no variant has worse outputs, on {samples:,} samples",
+    "concluded_outputs_unknown": "outputs that were not compared: {variants:list}",
+    "concluded_disturbed": (
+        "{disturbed:,} of {runs:,} measurements were disturbed by the machine, which widens the intervals"
+    ),
+    "concluded_undisturbed": "none of {runs:,} measurements was disturbed by the machine",
+    "concluded_steps": "{steps:#next step} in the summary",
     # --- shared traffic ---
     "do_not_roll_out": "do not roll out {variant}, whose requests are as fast",
     "reasons": "{reasons:facts}",

@@ -14,10 +14,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.config import Combination, SystemSpec
 from gpuprof.bench.failures import named
 from gpuprof.bench.frameworks import FRAMEWORK_OF_KIND, framework_name, system_class, with_recipe
 from gpuprof.bench.frameworks.base import Package, choice_of
+from gpuprof.bench.frameworks.combined import check_any_batch_size
 from gpuprof.bench.models.data import check_source
 from gpuprof.bench.models.sources import ModelSource, check_name, no_function, parse_model
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
@@ -38,6 +39,9 @@ def check_specs(specs: Iterable[tuple[str, SystemSpec]]) -> None:
 
 def check_spec(spec: SystemSpec) -> None:
     """Raise GpuprofError where process runs of a spec cannot work, for reasons that are known before."""
+    if spec.combination is not None:
+        _check_combination(spec.combination)
+        return
     if spec.recipe is not None:
         spec = with_recipe(spec, spec.recipe)
     source = parse_model(spec.model, trust_pickle=spec.trust_pickle)
@@ -59,6 +63,18 @@ def check_spec(spec: SystemSpec) -> None:
 def available_devices(framework: str) -> list[str]:
     """Return the devices of a framework that this machine may have, as far as is known without it."""
     return [each for each in system_class(framework).devices if _may_be_there(each)]
+
+
+def _check_combination(combination: Combination) -> None:
+    for part in combination.parts:
+        check_spec(part)
+    if combination.kind == "cascade":
+        large = combination.parts[1]
+        source = parse_model(large.model, trust_pickle=large.trust_pickle)
+        framework = framework_name(large.framework)
+        name = FRAMEWORK_OF_KIND.get(source.kind) if framework == "auto" else framework
+        if name is not None:  # else only the factory's result shows it
+            check_any_batch_size(source, system_class(name))
 
 
 def _check_packages(packages: Iterable[Package]) -> None:

@@ -55,6 +55,18 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
     return words
 
 
+REPORTS = ("html", "md", "pdf")
+
+
+def _reports(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    words = () if value is None else tuple(dict.fromkeys(word.strip() for word in value.split(",")))
+    words = tuple("md" if word == "markdown" else word for word in words)
+    wrong = [word for word in words if word not in REPORTS]
+    if wrong:
+        raise BadParameter("unknown_format", f"{wrong[0]!r} is not a report; hint: use {', '.join(REPORTS)}.")
+    return words
+
+
 class BenchCommand(ListsCommand):
     """`gpuprof bench`: with `--model` instead of MODEL it has the defaults of `BenchmarkConfig`."""
 
@@ -79,6 +91,7 @@ class BenchOptions(MeasuringOptions):
     recipe: str | None
     output_dir: str
     formats: tuple[str, ...]
+    reports: tuple[str, ...]
     find_max_batch: bool
     startup: bool
     as_json: bool
@@ -157,6 +170,13 @@ class BenchOptions(MeasuringOptions):
     help="Write these formats.",
 )
 @click.option(
+    "--report",
+    "reports",
+    metavar="html,md,pdf",
+    callback=_reports,
+    help="Also write a report with plots in these formats. Default: none.",
+)
+@click.option(
     "--find-max-batch",
     is_flag=True,
     help="Find the largest batch size that meets --slo and fits into memory.",
@@ -173,6 +193,10 @@ def bench(options: BenchOptions) -> None:
 
     at = now()
     requests = options.requests()
+    if options.reports:
+        from gpuprof.bench.report import check_formats
+
+        check_formats(options.reports)
     files = ResultFiles(Path(options.output_dir), options.formats, at)
     if options.profile:
         requests = [_with_profile(each, files.stem, number) for number, each in enumerate(requests)]
@@ -268,6 +292,7 @@ class _Output:
         is_document = bool(options.models) and not options.as_json
         self._blocks = SuiteText(partial(click.echo, nl=False)) if is_document else None
         self._written: list[Path] = []
+        self._reports: list[Path] = []
 
     @property
     def is_measured(self) -> bool:
@@ -289,17 +314,21 @@ class _Output:
                 self._print(finding)
         finally:
             self._write()
+            self._write_reports(finding)
 
     def end(self) -> None:
         """Print where the files are, or all of it as JSON."""
+        from gpuprof.text.sanitize import escape_text
+
         if self._options.as_json:
             if self.is_measured:
                 self._print_json()
         elif self._blocks is not None:
             self._blocks.complete(self._written)
-        else:
-            for path in self._written:
-                click.echo(f"wrote {path}")
+        if not self._options.as_json:
+            written = [] if self._blocks is not None else self._written
+            for path in [*written, *self._reports]:
+                click.echo(escape_text(f"wrote {path}"))
 
     def _print(self, finding: BenchFinding) -> None:
         from gpuprof.bench.results.text import finding_notes, notes_of, results_table, title_of
@@ -347,6 +376,21 @@ class _Output:
         )
         try:
             self._written = self._files.write(texts)
+        except GpuprofError as error:
+            self.failures.append(error)
+
+    def _write_reports(self, finding: BenchFinding) -> None:
+        """Write the reports that were asked for next to the result files, one for each model."""
+        if not self._options.reports or not finding.session.batches:
+            return
+        from gpuprof.bench.report.benchmark import benchmark_content
+        from gpuprof.bench.report.writers import write_content
+
+        stem, number = self._files.stem, len(self.findings)
+        name = f"{stem.name}.report" if number == 1 else f"{stem.name}-{number}.report"
+        content = benchmark_content(finding, self._at, self._options.target())
+        try:
+            self._reports += write_content(content, self._options.reports, stem.parent, name)
         except GpuprofError as error:
             self.failures.append(error)
 

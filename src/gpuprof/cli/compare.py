@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpuprof.bench.workers.events import Ended
     from gpuprof.bench.workers.schedule import RunEvent
 
-REPORTS = ("html", "md", "json", "csv", "pdf")
+REPORTS = ("html", "md", "json", "csv", "pdf", "recommendations")
 _DEFAULT_REPORT = "md,json,csv"
 _LONG_NAMES = {"markdown": "md"}
 
@@ -72,7 +72,7 @@ def _report_options(command: Callable[..., None]) -> Callable[..., None]:
             "--report",
             "--report-format",
             "reports",
-            metavar="html,md,json,csv,pdf",
+            metavar="html,md,json,csv,pdf,recommendations",
             default=_DEFAULT_REPORT,
             show_default=True,
             callback=_reports,

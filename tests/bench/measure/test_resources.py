@@ -68,7 +68,7 @@ def test_devices_without_a_driver_are_a_reason(monkeypatch: Any) -> None:
 
 
 class WrittenSamples:
-    """Stands in for the process that samples: one device, two readings of it, at known times."""
+    """A replacement of the process that samples: one device, two readings of it, at known times."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -25,10 +25,16 @@ from comparison_documents import HOSTILE, accuracy_of, document, everything_fail
 from comparisons import comparison_of, runs
 from refusals import refused
 
-from gpuprof.bench.compare.document import ComparisonDocument, document_from, plain_document
+from gpuprof.bench.compare.document import (
+    ClassScores,
+    ComparisonDocument,
+    document_from,
+    plain_document,
+)
 from gpuprof.bench.compare.figures import document_of
 from gpuprof.bench.facts import warning
 from gpuprof.bench.report import read_document, write_report
+from gpuprof.bench.report.conclusion import conclusions
 from gpuprof.bench.report.formatting import number, points, relative_iqr, time
 from gpuprof.bench.report.sections import Content, content_of
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
@@ -267,7 +273,7 @@ def test_the_headline_comes_first_and_the_sections_in_order(tmp_path: Path) -> N
         "Memory",
     ]
     order += ["Accuracy against speed-up", "Speed-up by technique", "Cost per million inferences"]
-    order += ["Bottlenecks of the layers", "Method and validity"]
+    order += ["Model size", "Bottlenecks of the layers", "Test environment", "Methodology", "Conclusion"]
     places = [found.text.index(each) for each in order[:2]]
     for each in order[2:]:
         places.append(found.text.index(each, places[-1]))
@@ -428,7 +434,7 @@ def test_everything_failed_is_a_report_too(tmp_path: Path, ending: str) -> None:
     text = written(tmp_path, everything_failed(), ending)
     assert "models/int8.pt2 cannot be read" in text or "models/int8\\.pt2" in text or "int8.pt2" in text
     if ending == "html":
-        assert Reader(text).values.keys() <= {"method"}
+        assert Reader(text).values.keys() <= {"environment", "method"}
 
 
 def test_unavailable_figures_and_too_few_samples_are_text_and_never_0() -> None:
@@ -475,7 +481,7 @@ def test_one_to_twelve_variants_and_one_to_six_batch_sizes(
     found = content(plain)
     kinds = {figure.key: {trace["type"] for trace in figure.traces} for figure in found.figures}
     assert kinds["latency"] == ({"bar"} if len(sizes) == 1 else {"scatter"})
-    assert len({(look.color, look.symbol) for look in found.plots.looks.values()}) == len(names)
+    assert len({(look.color, look.symbol) for look in found.looks.values()}) == len(names)
     text = Reader(written(tmp_path, plain, "html")).text
     assert all(name in text for name in names)
 
@@ -816,3 +822,92 @@ def test_a_figure_that_is_no_number_is_not_written(tmp_path: Path) -> None:
     with refused(GpuprofError, "cannot_write"):
         write_report(broken, ["json", "md"], tmp_path, "report")
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
+
+
+# --- plots and documents that were asked for -----------------------------------------------------
+
+
+def test_sizes_speeds_and_qualities_have_plots_with_the_documents_figures() -> None:
+    plain = document(("original", "int8", "onnx"), (1, 8))
+    figures = {each.key: each for each in content(plain).figures}
+    sizes = [each["x"][0] for each in figures["sizes"].traces]
+    assert sizes == [each["model_bytes"] / 1e6 for each in plain["variants"]]
+    points = {each["name"]: (each["x"][0], each["y"][0]) for each in figures["size-speed"].traces}
+    speedups = [1.0, *(each["speedup"]["value"] for each in plain["variants"][1:])]
+    assert points == dict(zip(("original", "int8", "onnx"), zip(sizes, speedups, strict=True), strict=True))
+    for each, trace in zip(plain["variants"], figures["accuracy-time"].traces, strict=False):
+        if each["name"] == trace["name"]:
+            assert trace["x"][0] == pytest.approx(each["batches"][0]["median_s"]["value"] * 1e3)
+            assert trace["y"][0] == pytest.approx(each["accuracy"]["accuracy"] * 100)
+
+
+def test_device_utilization_is_unavailable_without_samples_and_a_plot_with_them() -> None:
+    plain = document(("original", "int8"), (1, 8))
+    found = content(plain)
+    assert "utilization" not in {each.key for each in found.sections}
+    lines = next(each.lines for each in found.sections if each.key == "method")
+    assert [line for line in lines if line.startswith("device utilization: unavailable")]
+    typed_document = document_from(plain)
+    first = typed_document.variants[0]
+    batches = tuple(dataclasses.replace(each, device_utilization=0.625) for each in first.batches)
+    variants = (dataclasses.replace(first, batches=batches), *typed_document.variants[1:])
+    section = _section(dataclasses.replace(typed_document, variants=variants), "utilization")
+    assert [cell.value for cell in section.tables[0].rows[0].cells[1:]] == [0.625, 0.625]
+    assert [cell.text for cell in section.tables[0].rows[1].cells[1:]] == ["unavailable"] * 2
+    assert section.figures[0].traces[0]["y"] == [62.5, 62.5]
+
+
+def _section(found: ComparisonDocument, key: str) -> Any:
+    return next(each for each in content_of(found).sections if each.key == key)
+
+
+def test_the_table_of_classes_has_all_scores_and_of_many_classes_the_worst() -> None:
+    found = document_from(document(("original", "int8")))
+    scores = [
+        ClassScores(name=f"class {n}", label=n, support=5, precision=n / 200 or None, recall=0.5, f1=n / 200)
+        for n in range(150)
+    ]
+    accuracy = found.variants[1].accuracy
+    assert accuracy is not None
+    for shown, expected in ((3, range(3)), (150, range(100))):
+        one = dataclasses.replace(accuracy, classes=tuple(scores[:shown]))
+        variants = (found.variants[0], dataclasses.replace(found.variants[1], accuracy=one))
+        tables = _section(dataclasses.replace(found, variants=variants), "quality").tables
+        table = next(each for each in tables if "Support" in each.heads)
+        assert table.heads == ("Variant", "Class", "Precision", "Recall", "F1", "Support")
+        assert [row.cells[1].text for row in table.rows] == [f"class {n}" for n in expected]
+        assert table.rows[0].cells[2].value is None
+        assert [cell.value for cell in table.rows[2].cells[2:]] == [0.01, 0.5, 0.01, 5]
+
+
+def test_the_conclusion_has_typed_facts_of_the_figures() -> None:
+    found = document_from(document(("original", "int8", "pruned"), (1, 8)))
+    facts = {each.code: each.values for each in conclusions(found)}
+    assert facts["concluded_measured"] == {"measured": 3, "variants": 3, "runs": found.method.launches_done}
+    assert facts["concluded_faster"]["variants"] == ["int8"]
+    assert facts["concluded_slower"]["variants"] == ["pruned"]
+    assert facts["concluded_worse_outputs"]["variants"] == ["pruned"]
+    assert facts["concluded_steps"] == {"steps": len(found.recommendations)}
+    nothing = document_from(everything_failed())
+    assert next(each.code for each in conclusions(nothing)) == "concluded_measured"
+    assert {each.values["measured"] for each in conclusions(nothing) if "measured" in each.values} == {0}
+
+
+def test_the_recommendations_are_a_document_of_their_own(tmp_path: Path) -> None:
+    found = document_from(document(("original", "int8")))
+    (path,) = write_report(found, ["recommendations"], tmp_path, "report")
+    assert path == tmp_path / "report.recommendations.md"
+    text = path.read_text(encoding="utf-8")
+    heads = ["What to deploy", "Why", "What to check", "Test environment", "Methodology"]
+    assert [text.index(f"\n## {each}\n") for each in heads] == sorted(
+        text.index(f"## {e}\n") - 1 for e in heads
+    )
+    assert text.count("- [ ] ") == len(found.recommendations)
+    hostile = document(("original", "int8"))
+    hostile["variants"][1]["name"] = NASTY
+    hostile["summary"]["choice"] = NASTY
+    hostile["pareto"] = []
+    (path,) = write_report(document_from(hostile), ["recommendations"], tmp_path, "hostile")
+    text = path.read_text(encoding="utf-8")
+    assert HOSTILE not in text
+    assert not any(each in text for each in BLACK_LIST if each != "\n")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Most of a function's time in steps must be outside the model: it is no part of the model then.
 _OUTSIDE = 0.9
 # A span of the program is the place of a function where so much of the function's time is in it, and so much
-# of its own time is in the function.
+# of its time is in the function.
 _IN_SPAN = 0.8
 _OF_SPAN = 0.5
 _IN_EACH_STEP = 0.8

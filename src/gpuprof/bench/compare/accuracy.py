@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from gpuprof.bench.accuracy.metrics import Metric, evaluate_metrics, load_metric
 from gpuprof.bench.accuracy.outputs_report import OutputComparison
-from gpuprof.bench.compare.document import AccuracyFigures, DegradedClass, MetricFigures, ScoreFigures
+from gpuprof.bench.compare.document import (
+    AccuracyFigures,
+    ClassScores,
+    DegradedClass,
+    MetricFigures,
+    ScoreFigures,
+)
 from gpuprof.bench.compare.layer_job import can_be_compared, diverging_layers
 from gpuprof.bench.compare.plan import AccuracyPlan, ComparisonPlan, Variant
 from gpuprof.bench.compare.stored_outputs import (
@@ -118,7 +124,10 @@ class _AccuracyRun:
         for each in compared.notes:
             self._add_note(each)
         values = evaluate_metrics(self._metrics, baseline, found)
-        figures = accuracy_figures(compared, metrics=values, is_baseline=is_baseline)
+        figures = replace(
+            accuracy_figures(compared, metrics=values, is_baseline=is_baseline),
+            forwarded=found.description.forwarded,
+        )
         if is_baseline or not _diverges(figures):
             return figures
         return replace(figures, findings=(*figures.findings, *self._by_layer(variant)))
@@ -211,6 +220,19 @@ def accuracy_figures(
         findings=(*findings, *(each.problem for each in metrics if each.problem is not None)),
         degraded_classes=() if scores is None else tuple(_degraded(scores, each) for each in scores.degraded),
         metrics=tuple(MetricFigures(each.name, each.value, each.baseline, each.better) for each in metrics),
+        mse=_finite(main.mse),
+        classes=() if scores is None else tuple(_class_scores(scores, each) for each in scores.per_class),
+    )
+
+
+def _class_scores(scores: Classification, each: ClassFigures) -> ClassScores:
+    return ClassScores(
+        name=scores.name_of(each.label),
+        label=each.label,
+        support=each.count,
+        precision=each.precision[1],
+        recall=each.accuracy[1],
+        f1=each.f1[1],
     )
 
 

@@ -51,7 +51,8 @@ class BatchFigures:
     """One variant at one batch size.
 
     `launches` are the process runs, `launch_medians_s` the medians of those that completed, and
-    `disturbed_launches` counts those with a warning about the machine.
+    `disturbed_launches` counts those with a warning about the machine. `device_utilization` is a fraction of
+    the time, `forwarded` the fraction of the samples that was forwarded to the large model of a cascade.
     """
 
     batch_size: int
@@ -83,6 +84,9 @@ class BatchFigures:
     data_loading_share: float | None = None
     io_wait_share: float | None = None
     series: TimeSeries | None = None
+    tokens_per_s: Estimate | None = None
+    device_utilization: float | None = None
+    forwarded: float | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -131,6 +135,21 @@ class DegradedClass:
     becomes: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassScores:
+    """One class of a variant's predictions; `support` counts the samples that have its label.
+
+    `precision` is None where the class is never predicted.
+    """
+
+    name: str
+    label: int
+    support: int
+    precision: float | None
+    recall: float
+    f1: float
+
+
 @dataclass(frozen=True, slots=True)
 class ScoreFigures:
     """Accuracy, and the means over the classes of precision, recall and F1."""
@@ -146,7 +165,8 @@ class AccuracyFigures:
     """What a variant computes, compared with the baseline.
 
     A baseline, which is compared with itself, has no change and no verdict. `new_not_finite` of the NaN and
-    infinite values are finite in the baseline; None where unknown.
+    infinite values are finite in the baseline; None where unknown. `mse` is the mean squared difference
+    from the baseline's outputs; `forwarded` is the fraction that a cascade forwarded to its large model.
     """
 
     samples: int
@@ -170,6 +190,9 @@ class AccuracyFigures:
     findings: tuple[Diagnostic, ...] = ()
     degraded_classes: tuple[DegradedClass, ...] = ()
     metrics: tuple[MetricFigures, ...] = ()
+    mse: float | None = None
+    classes: tuple[ClassScores, ...] = ()
+    forwarded: float | None = None
 
     @property
     def is_finite(self) -> bool:

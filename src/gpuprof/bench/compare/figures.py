@@ -187,6 +187,8 @@ def _status(each: VariantResult, plan: ComparisonPlan, medians: Medians) -> Vari
 def technique_of(each: VariantResult) -> str:
     """Return what distinguishes the variant: its recipe, or its type and framework."""
     spec = each.variant.spec
+    if spec.combination is not None:
+        return spec.combination.technique
     if spec.recipe is not None:
         return parse_recipe(spec.recipe).technique
     if each.session.batches:
@@ -225,6 +227,9 @@ def _batch_figures(
         series=time_series(batch),
         # Of one call after the other.
         cost_per_million=plan.price_per_hour / 3600 / rate * 1e6 if plan.price_per_hour and rate else None,
+        tokens_per_s=_tokens(batch, _throughput(result, rate)),
+        device_utilization=_fraction(batch.middle("energy", "utilization_mean_percent")),
+        forwarded=batch.description.forwarded,
     )
 
 
@@ -257,6 +262,18 @@ def time_series(batch: BatchResult) -> TimeSeries | None:
         latency_s=tuple(float(np.median(samples[part])) for part in parts),
         resources=resources,
     )
+
+
+def _fraction(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
+def _tokens(batch: BatchResult, rate: Estimate | None) -> Estimate | None:
+    """Return tokens per second of a model whose samples are sequences of tokens."""
+    if rate is None or batch.tokens_per_s(rate.value) is None:
+        return None
+    low, value, high = map(batch.tokens_per_s, (rate.low, rate.value, rate.high))
+    return None if value is None else Estimate(low, value, high)
 
 
 def _disturbed(result: Result) -> int:

@@ -39,6 +39,8 @@ def can_be_compared(baseline: SystemSpec, variant: SystemSpec) -> bool:
     """Whether both may be modules of PyTorch with the same layers: neither was changed by a recipe."""
     for each in (baseline, variant):
         choice = choice_of(each)
+        if each.combination is not None:
+            return False
         if each.framework not in _FRAMEWORKS or (choice is not None and choice.recipe.changes_module):
             return False
     return True

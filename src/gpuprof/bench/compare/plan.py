@@ -9,14 +9,14 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.frameworks import with_recipe
-from gpuprof.bench.models.model_transfer import spec_of_model
+from gpuprof.bench.models.combinations import PREFIXES, is_combination, read_combination, variant_spec
 from gpuprof.bench.models.recipes import parse_recipe
 from gpuprof.bench.models.sources import TORCH_LIBRARIES
 from gpuprof.bench.options import ComparisonOptions, SystemOptions
@@ -32,7 +32,7 @@ _LARGEST_READ = 64 << 20
 class Variant:
     """One of the systems that are compared, under the name that the report shows.
 
-    `spec` may be given as anything that `spec_of_model` takes: a module or a callable too. `batch_sizes` None
+    `spec` may be given as anything that `variant_spec` takes: a module, an Ensemble too. `batch_sizes` None
     takes those of the comparison. Raises BenchmarkError for what is no model, and for one that fresh
     processes cannot have.
     """
@@ -51,7 +51,7 @@ class Variant:
         given: tuple[object, object] = self.name, self.spec
         if not isinstance(given[0], str):
             raise BenchmarkError("invalid_name", f"a variant is named {given[0]!r}", hint="use a text")
-        object.__setattr__(self, "spec", spec_of_model(self.name, given[1]))
+        object.__setattr__(self, "spec", variant_spec(self.name, given[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,8 @@ class ComparisonPlan:
 
 def _content(spec: SystemSpec) -> str | None:
     """Return what distinguishes a model's file from another of its name; None for a model without one."""
+    if spec.combination is not None:
+        return "+".join(str(_content(part)) for part in spec.combination.parts)
     path = Path(spec.model.rpartition(":")[0] if ".py:" in spec.model else spec.model)
     try:
         if not path.is_file():
@@ -210,7 +212,7 @@ def parse_variants(text: str, like: SystemSpec) -> tuple[Variant, ...]:
     for part in map(str.strip, text.split(",")):
         name, separator, model = part.partition(":")
         # That colon may belong to the model itself, as in build.py:make.
-        if not separator or name.endswith(".py") or name in TORCH_LIBRARIES:
+        if not separator or name.endswith(".py") or name in TORCH_LIBRARIES or name in PREFIXES:
             name = model = part
         if not model.strip():
             raise BenchmarkError(
@@ -220,8 +222,22 @@ def parse_variants(text: str, like: SystemSpec) -> tuple[Variant, ...]:
     return tuple(variants)
 
 
-def spec_of(like: SystemSpec, model: str, recipe: str | None = None) -> SystemSpec:
-    """Return the spec of a model with a recipe, which may follow the model as `@recipe`."""
+def spec_of(
+    like: SystemSpec, model: str, recipe: str | None = None, place: Callable[[str], str] = str
+) -> SystemSpec:
+    """Return the spec of a model with a recipe, which may follow the model as `@recipe`.
+
+    `place` turns a model, or each part of an ensemble or cascade, into one that can be opened from here.
+    """
+    if is_combination(model):
+        if recipe is not None:
+            raise BenchmarkError(
+                "recipe_of_combination",
+                f"{model!r} cannot have the recipe {recipe!r}",
+                hint="write the recipe after each part, as in ensemble:a.pt@bf16+b.pt",
+            )
+        return read_combination(model, lambda part: spec_of(like, place(part)))
+    model = place(model)
     model, written = (model, None) if Path(model).exists() else _parted(model)
     if written is not None and recipe is not None:
         raise BenchmarkError(
@@ -376,7 +392,7 @@ def _variant(shared: Table, own: Table, path: Path, number: int) -> Variant:
     like = dataclasses.replace(given, data=_placed(given.data, path)).spec("")
     name = given.name or given.recipe or own.get("dtype") or own.get("framework") or given.model
     sizes = None if given.batch_sizes is None else _apart(given.batch_sizes)
-    return Variant(name, spec_of(like, _placed_model(given.model, path), recipe), sizes)
+    return Variant(name, spec_of(like, given.model, recipe, lambda text: _placed_model(text, path)), sizes)
 
 
 def _placed(text: str, path: Path) -> str:

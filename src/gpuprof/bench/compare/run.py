@@ -21,6 +21,7 @@ from gpuprof.bench.compare.figures import MoreFigures, document_of
 from gpuprof.bench.compare.plan import ComparisonPlan, Variant
 from gpuprof.bench.compare.runner import ComparisonResult, ComparisonRun, Journal, mark_finished
 from gpuprof.bench.compare.traffic import TrafficSettings, measure_traffic
+from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.bench.failures import failure_of
 from gpuprof.bench.validation import check_specs
@@ -94,13 +95,17 @@ def _with_shapes(plan: ComparisonPlan) -> ComparisonPlan:
     shape = None if opened is None else opened[0].sample_shape
     if shape is None:
         return plan
-    variants = tuple(
-        each
-        if each.spec.input_shape is not None
-        else dataclasses.replace(each, spec=dataclasses.replace(each.spec, input_shape=shape))
-        for each in plan.variants
-    )
+    variants = tuple(dataclasses.replace(each, spec=_with_shape(each.spec, shape)) for each in plan.variants)
     return dataclasses.replace(plan, variants=variants)
+
+
+def _with_shape(spec: SystemSpec, shape: tuple[int, ...]) -> SystemSpec:
+    """Return a spec, and its parts, with a shape of the inputs where they have none."""
+    combination = spec.combination
+    if combination is not None:
+        parts = tuple(_with_shape(part, shape) for part in combination.parts)
+        combination = dataclasses.replace(combination, parts=parts)
+    return dataclasses.replace(spec, input_shape=spec.input_shape or shape, combination=combination)
 
 
 def run_comparison(

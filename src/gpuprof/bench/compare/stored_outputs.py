@@ -268,7 +268,9 @@ class _Pass:
         system = self._system
         with kept_random_states(system.spec.seed + number):
             self._feed(first, last)
-            return named_arrays(system.first_inference())
+            outputs = named_arrays(system.first_inference())
+        system.count_samples(last - first)
+        return outputs
 
     def _feed(self, first: int, last: int) -> None:
         """Put the samples in; a last batch is filled up with its own samples, whose outputs are dropped.
@@ -293,6 +295,8 @@ def reference_spec(spec: SystemSpec) -> SystemSpec | None:
 
     None where the model is no module of PyTorch, or is changed by its recipe.
     """
+    if spec.combination is not None:
+        return None
     choice = choice_of(spec)
     kind = parse_model(spec.model, trust_pickle=spec.trust_pickle).kind
     is_module = kind in _MODULE_KINDS and framework_name(spec.framework) in _MODULE_FRAMEWORKS

@@ -89,6 +89,10 @@ def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
 
 def make_system(spec: SystemSpec, *, data: Any = None) -> FrameworkSystem:
     """Make the system of a spec; runs a factory, loads nothing else. Raises BenchmarkError."""
+    if spec.combination is not None:
+        from gpuprof.bench.frameworks.combined import combined_system
+
+        return combined_system(spec, [make_system(part) for part in spec.combination.parts])
     if spec.recipe is not None:
         spec = with_recipe(spec, spec.recipe)
     source = parse_model(spec.model, trust_pickle=spec.trust_pickle)

@@ -154,6 +154,11 @@ class FrameworkSystem(System):
         """Return what has to be installed for a kind of model."""
         return () if cls.package is None else (cls.package,)
 
+    @classmethod
+    def takes_any_batch_size(cls, kind: ModelKind) -> bool:  # noqa: ARG003 - a child's
+        """Whether calls of one `prepare` may have different numbers of samples, with a kind of model."""
+        return not cls.compiles
+
     # --- the protocol ---
 
     def import_framework(self) -> None:
@@ -229,6 +234,7 @@ class FrameworkSystem(System):
             model_bytes=self._model_bytes(),
             parameters=self._parameters(),
             details=details,
+            forwarded=self.forwarded,
         )
 
     def save(self, path: Path) -> None:
@@ -242,6 +248,11 @@ class FrameworkSystem(System):
         """Let allocations beyond the budget, or what there is, fail."""
         if self.device_type == "cpu":
             limit_host_memory(budget_bytes)
+
+    @property
+    def forwarded(self) -> float | None:
+        """The fraction of the samples that a cascade hands on to its large model; None of other models."""
+        return None
 
     @property
     def makes_inputs(self) -> bool:
@@ -261,10 +272,17 @@ class FrameworkSystem(System):
         None draws again from the factory's own function.
         """
         if array is None:
-            self.arguments = self._batch(self.batch_size)
+            self.use(self._batch(self.batch_size))
             return
         self.check_one_input()
-        self.arguments = (self._place(array),)
+        self.use((self._place(array),))
+
+    def use(self, arguments: tuple[Any, ...]) -> None:
+        """Take these inputs, which are on the device, for the next calls."""
+        self.arguments = arguments
+
+    def count_samples(self, rows: int) -> None:
+        """Count the first `rows` of the last call as samples; what follows them filled up the batch."""
 
     def next_inputs(self) -> int:
         """Put the next batch of `--data` in the place of the inputs."""

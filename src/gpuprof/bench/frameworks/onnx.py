@@ -226,9 +226,9 @@ class OnnxRuntimeSystem(FrameworkSystem):
         self.session.run_with_iobinding(self._binding)
         return self._binding.get_outputs()
 
-    def feed(self, array: Any) -> None:
-        """Put other samples in the place of the prepared ones, bound as they were."""
-        super().feed(array)
+    def use(self, arguments: tuple[Any, ...]) -> None:
+        """Take these inputs for the next calls, bound as the prepared ones were."""
+        super().use(arguments)
         self._compile()
 
     def computes_in(self) -> str | None:

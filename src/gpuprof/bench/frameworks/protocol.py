@@ -32,7 +32,8 @@ class SystemDescription:
 
     `device_type` is cpu, cuda, mps or tpu, `device` the name of the hardware. `model_bytes` and `parameters`
     are None where the framework does not report them. `details` holds what else decides the speed (threads,
-    compile mode, precision of matrix products, versions).
+    compile mode, precision of matrix products, versions). `forwarded` is the fraction of the samples that the
+    small model of a cascade hands on.
     """
 
     framework: str
@@ -44,6 +45,7 @@ class SystemDescription:
     model_bytes: int | None = None
     parameters: int | None = None
     details: Mapping[str, str] = field(default_factory=dict)
+    forwarded: float | None = None
 
 
 class System:

@@ -132,9 +132,9 @@ class TensorRtSystem(FrameworkSystem):
         self._context.set_tensor_address(name, tensor.data_ptr())
         return tensor
 
-    def feed(self, array: Any) -> None:
-        """Put other samples in the place of the prepared ones, and give the engine their address."""
-        super().feed(array)
+    def use(self, arguments: tuple[Any, ...]) -> None:
+        """Take these inputs for the next calls, and give the engine their address."""
+        super().use(arguments)
         self._compile()
 
     @property

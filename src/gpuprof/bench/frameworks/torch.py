@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof.bench.failures import reason_of
 from gpuprof.bench.frameworks.base import MODULE_KINDS, FrameworkSystem, processor_name, require
 from gpuprof.bench.models.data import InputSpec
-from gpuprof.bench.models.sources import NamedModel, build_torch
+from gpuprof.bench.models.sources import ModelKind, NamedModel, build_torch
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 if TYPE_CHECKING:
@@ -286,6 +286,11 @@ class TorchScriptSystem(TorchSystem):
     compiles = True
     OPTIMISING_CALLS = 2
 
+    @classmethod
+    def takes_any_batch_size(cls, kind: ModelKind) -> bool:
+        """Whether the program is of a file: a module is traced for one batch size."""
+        return kind == "torchscript"
+
     def _read_file(self) -> Any:
         if self.source.kind != "torchscript":
             return super()._read_file()
@@ -320,6 +325,11 @@ class TorchExportSystem(TorchSystem):
     kinds = (*TorchSystem.kinds, "torch-export")
     compiles = True
     _program: Any = None  # of a file
+
+    @classmethod
+    def takes_any_batch_size(cls, kind: ModelKind) -> bool:
+        """Whether the program is of a file; `fixed_batch_size` shows whether that one is fixed."""
+        return kind == "torch-export"
 
     def _read_file(self) -> Any:
         if self.source.kind != "torch-export":

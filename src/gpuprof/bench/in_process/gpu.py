@@ -51,7 +51,7 @@ class GPUProfiler:
     def profile_with_nsight(self, model: Callable[..., Any], inputs: Any) -> dict[str, Any]:
         """Run ten calls in a fresh process under Nsight Systems, and return where their time goes.
 
-        `kernels` are name, calls, total_ms and share of the kernels' time, the longest first. `transfers` are
+        `kernels` are name, calls, total_ms and part of the kernels' time, the longest first. `transfers` are
         copies by source and destination: bytes, total_ms and gb_per_s. `bounds` is the bottleneck of each
         layer by the roofline model, None where it is unknown; it is of a recorded run in this process.
         """

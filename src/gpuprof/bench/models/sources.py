@@ -18,7 +18,9 @@ from gpuprof.bench.failures import place_of, reason_of
 from gpuprof.bench.models.importing import module_of_file
 from gpuprof.errors import BenchmarkError, UnavailableError
 
-ModelKind = Literal["name", "factory", "torchscript", "torch-export", "onnx", "tensorrt", "pickle"]
+ModelKind = Literal[
+    "name", "factory", "torchscript", "torch-export", "onnx", "tensorrt", "pickle", "combination"
+]
 
 _KIND_OF_SUFFIX: dict[str, ModelKind] = {
     ".onnx": "onnx",

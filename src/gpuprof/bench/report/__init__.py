@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a comparison: one document of plain data as HTML, Markdown, CSV, JSON and PDF."""
+"""Reports of comparisons and of benchmarks as HTML, Markdown, CSV, JSON and PDF."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def looks_of(document: ComparisonDocument) -> dict[str, Look]:
     """Return the look of each variant. The baseline is gray: the colors are the candidates'."""
     found, place = {}, 0
     for number, variant in enumerate(document.variants):
-        if variant.name == document.baseline:
+        if variant.name == document.baseline and len(document.variants) > 1:
             found[variant.name] = Look(number, "var(--variant-baseline)", "circle", "●", "solid", 1.1)
             continue
         symbol, glyph = _SYMBOLS[(place + place // COLORS) % len(_SYMBOLS)]

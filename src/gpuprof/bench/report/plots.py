@@ -39,7 +39,7 @@ from gpuprof.bench.report.plot_parts import (
     scaled,
     scatter,
 )
-from gpuprof.bench.verdicts import QualityMeasure
+from gpuprof.bench.verdicts import QualityMeasure, SpeedVerdict
 from gpuprof.stats.quantiles import Estimate
 from gpuprof.text.units import Quantity
 
@@ -65,6 +65,21 @@ class Plots:
         return self._over_batches(
             "throughput", "throughput", lambda batch: batch.throughput_per_s, formatting.rate, "samples/s"
         )
+
+    def tokens(self) -> Figure | None:
+        """Tokens per second against the batch size."""
+        return self._over_batches(
+            "tokens", "token throughput", lambda batch: batch.tokens_per_s, formatting.rate, "tokens/s"
+        )
+
+    def utilization(self) -> Figure | None:
+        """Utilization of the device against the batch size."""
+
+        def read(batch: BatchFigures) -> Estimate | None:
+            found = batch.device_utilization
+            return None if found is None else Estimate(None, found, None)
+
+        return self._over_batches("utilization", "device utilization", read, formatting.share)
 
     def memory(self) -> Figure | None:
         """Peak memory."""
@@ -139,6 +154,112 @@ class Plots:
         alternative = f"Lowest cost per million inferences of {len(marks)} variants, as bars."
         return rows_figure("cost", alternative, marks, self.looks, x_axis) if marks else None
 
+    def sizes(self) -> Figure | None:
+        """Model size of each variant, as bars."""
+        found = [(each.name, each.model_bytes) for each in self._document.variants if each.model_bytes]
+        if not found:
+            return None
+        factor, unit = formatting.size.axis(max(size for _, size in found))
+        marks = []
+        for name, size in found:
+            shown = label(formatting.size(size))
+            text, title = f"<b>{label(name)}</b><br>{shown}", f"{label(name)}   <b>{shown}</b>"
+            marks.append(Mark(name, scaled(Estimate(None, size, None), factor), text, title=title))
+        x_axis = axis(f"model size ({unit})", rangemode="tozero")
+        return rows_figure(
+            "sizes", f"Model size of {len(marks)} variants, as bars.", marks, self.looks, x_axis
+        )
+
+    def size_and_speed(self) -> Figure | None:
+        """Speed-up against model size, a point for each variant."""
+        found = []
+        for each in self._document.variants:
+            speedup = _speedup_or_baseline(each)
+            if each.model_bytes and speedup is not None:
+                found.append((each.name, Estimate(None, each.model_bytes, None), speedup))
+        if len(found) < 2:
+            return None
+        factor, unit = formatting.size.axis(max(size.value for _, size, _ in found))
+        points = [
+            PlotPoint(
+                name,
+                scaled(size, factor),
+                speedup,
+                f"{formatting.size(size.value)}, {formatting.ratio(speedup.value)}",
+            )
+            for name, size, speedup in found
+        ]
+        titles = f"model size ({unit}; left is smaller)", "speed-up over the baseline (up is faster)"
+        alternative = f"Speed-up against model size of {len(points)} variants."
+        return self._points_figure("size-speed", alternative, points, titles, {"ticksuffix": "×"})
+
+    def accuracy_and_time(self, batch_size: int) -> Figure | None:
+        """Quality against the median latency of a batch size, a point for each variant."""
+        measure = self._document.quality.measure
+        found = []
+        for each in self._document.variants:
+            batch, quality = each.batch(batch_size), each.quality(measure)
+            if (
+                batch is not None
+                and batch.median_s is not None
+                and measure is not None
+                and quality is not None
+            ):
+                found.append((each.name, batch.median_s, quality[1]))
+        if not found or measure is None:
+            return None
+        factor, unit = formatting.time.axis(max(median.value for _, median, _ in found))
+        write = formatting.of_quality(measure)
+        scale = 1.0 if measure == QualityMeasure.COSINE else 100.0
+        points = [
+            PlotPoint(
+                name,
+                scaled(median, factor),
+                Estimate(None, quality * scale, None),
+                f"{formatting.time(median.value)}, {measure} {write(quality)}",
+            )
+            for name, median, quality in found
+        ]
+        titles = (
+            f"median latency at batch size {batch_size} ({unit}; left is faster)",
+            f"{label(str(measure))}{' (%)' if scale == 100 else ''} (up is better)",
+        )
+        alternative = f"{str(measure).capitalize()} against median latency of {len(points)} variants."
+        return self._points_figure("accuracy-time", alternative, points, titles, {})
+
+    def _points_figure(
+        self, key: str, alternative: str, points: list[PlotPoint], titles: tuple[str, str], of_y: Plain
+    ) -> Figure:
+        """Return a named point for each variant."""
+        across = [each.x.value for each in points]
+        middle = (min(across) + max(across)) / 2
+        x_axis = (
+            logarithmic_axis(titles[0], across) if is_wide(across) else axis(titles[0], range=padded(across))
+        )
+        y_axis = axis(titles[1], range=padded([each.y.value for each in points]), **of_y)
+        # The recommended variant last: its name is kept where names meet.
+        points.sort(key=lambda each: each.variant == self._document.summary.choice)
+        traces = [self._point(each, to_left=each.x.value > middle) for each in points]
+        return Figure(key, alternative, traces, layout(HEIGHT, xaxis=x_axis, yaxis=y_axis))
+
+    def _point(self, point: PlotPoint, *, to_left: bool) -> Plain:
+        look, name = self.looks[point.variant], label(point.variant, _NAME)
+        mark = Mark(point.variant, point.x, f"<b>{label(point.variant)}</b><br>{label(point.text)}")
+        vertical = Mark(point.variant, point.y, "")
+        return scatter(
+            [mark],
+            look,
+            12,
+            "markers+text",
+            x=[point.x.value],
+            y=[point.y.value],
+            error_x=errors([mark], look.color),
+            error_y=errors([vertical], look.color),
+            text=[name],
+            textposition="top left" if to_left else "top right",
+            textfont={"color": TEXT, "size": 13},
+        )
+
     def quality(self) -> Figure | None:
         """Quality against speed-up, a point for each variant."""
         points = [point for point in self._document.pareto if point.variant in self.looks]
@@ -202,6 +323,20 @@ class Plots:
         x_axis = axis("self time in a recorded call (%), the top layers", range=[0, 100])
         alternative = f"Self time by the bottleneck of the top layers of {count} variants, as stacked bars."
         return rows_figure("layers", alternative, marks, self.looks, x_axis, barmode="stack")
+
+
+@dataclass(frozen=True, slots=True)
+class PlotPoint:
+    """A variant in a plot of two figures, in the units of its axes; `text` is for the mouse."""
+
+    variant: str
+    x: Estimate
+    y: Estimate
+    text: str
+
+
+def _speedup_or_baseline(variant: VariantFigures) -> Estimate | None:
+    return Estimate(None, 1.0, None) if variant.verdict == SpeedVerdict.BASELINE else variant.speedup
 
 
 def _batch_mark(name: str, size: int, found: Estimate, write: Quantity, factor: float) -> Mark:

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuprof.bench.compare.document import (
     KIND,
-    BatchFigures,
     ComparisonDocument,
     TrafficFigures,
     VariantFigures,
 )
 from gpuprof.bench.report import formatting, summary, time_series
-from gpuprof.bench.report.plot_parts import Figure
+from gpuprof.bench.report.conclusion import conclusions
+from gpuprof.bench.report.plot_parts import Figure, Look
 from gpuprof.bench.report.plots import Plots
 from gpuprof.bench.report.table import BASELINE, MISSING, Table
 from gpuprof.bench.report.tables import ReportTables, traffic_tables
@@ -24,7 +24,6 @@ from gpuprof.stats.quantiles import Estimate
 from gpuprof.text.sanitize import shorten
 
 _TITLE_NAMES, _TITLE_NAME = 4, 24  # how many names a title has, and how long each may be
-Read = Callable[[BatchFigures], float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +60,15 @@ class Content:
     """The whole report: what a reader sees first, then the sections."""
 
     document: ComparisonDocument
-    plots: Plots
+    looks: Mapping[str, Look]
+    title: str
+    subtitle: str
+    headline: str
     lines: tuple[str, ...]
     recommendations: tuple[tuple[str, str], ...]
     cards: tuple[Card, ...]
     failures: tuple[str, ...]
     sections: tuple[Section, ...]
-
-    @property
-    def headline(self) -> str:
-        """The result in one sentence."""
-        return summary.headline(self.document)
 
     @property
     def choice(self) -> VariantFigures | None:
@@ -83,32 +80,41 @@ class Content:
         """All plots."""
         return tuple(each for section in self.sections for each in section.figures)
 
-    @property
-    def title(self) -> str:
-        """The title: the name of the comparison, or its variants where it has none."""
-        name = self.document.name
-        if name != KIND or not self.document.variants:
-            return name
-        names = [shorten(readable(each.name), _TITLE_NAME) for each in self.document.variants]
-        shown = names[:_TITLE_NAMES]
-        more = len(names) - len(shown)
-        return f"Comparison of {', '.join(shown)}{f' and {more} more' if more else ''}"
 
-    @property
-    def device(self) -> str | None:
-        """The device of all variants; None where it is unknown, or not the same."""
-        found = {each.device for each in self.document.measured}
-        return found.pop() if len(found) == 1 else None
+def _title(document: ComparisonDocument) -> str:
+    """Return the name of the comparison, or its variants where it has none."""
+    if document.name != KIND or not document.variants:
+        return document.name
+    names = [shorten(readable(each.name), _TITLE_NAME) for each in document.variants]
+    shown = names[:_TITLE_NAMES]
+    more = len(names) - len(shown)
+    return f"Comparison of {', '.join(shown)}{f' and {more} more' if more else ''}"
+
+
+def device_of(document: ComparisonDocument) -> str | None:
+    """Return the device of all variants; None where it is unknown, or not the same."""
+    found = {each.device for each in document.measured}
+    return found.pop() if len(found) == 1 else None
+
+
+def _subtitle(document: ComparisonDocument, title: str) -> str:
+    count, device = len(document.variants), device_of(document)
+    begin = "Comparison of " if title == document.name else ""
+    where = "" if device is None else f", on {device}"
+    return f"{begin}{count} variant{'' if count == 1 else 's'}, {document.timestamp}{where}"
 
 
 def content_of(document: ComparisonDocument) -> Content:
     """Return the content of a report. An empty section is left out."""
     plots, tables = Plots(document), ReportTables(document)
-    overview = tables.variants()
-    sections = [_section("variants", "Variants", overview), *_sections(document, plots, tables)]
+    overview, title = tables.variants(), _title(document)
+    sections = [section_of("variants", "Variants", overview), *_sections(document, plots, tables)]
     return Content(
         document=document,
-        plots=plots,
+        looks=plots.looks,
+        title=title,
+        subtitle=_subtitle(document, title),
+        headline=summary.headline(document),
         lines=summary.variant_lines(document),
         recommendations=tuple(map(summary.advice, document.recommendations)),
         cards=() if overview is None else tuple(_cards(document, overview)),
@@ -117,11 +123,12 @@ def content_of(document: ComparisonDocument) -> Content:
     )
 
 
-def _section(
-    key: str, title: str, *tables: Table | None, figure: Figure | None = None, lead: str = ""
+def section_of(
+    key: str, title: str, *tables: Table | None, figures: Sequence[Figure | None] = (), lead: str = ""
 ) -> Section:
-    figures = () if figure is None else (figure,)
-    return Section(key, title, lead, figures, tuple(each for each in tables if each is not None))
+    """Return a section of the plots and tables that have figures."""
+    drawn = tuple(each for each in figures if each is not None)
+    return Section(key, title, lead, drawn, tuple(each for each in tables if each is not None))
 
 
 def _sections(document: ComparisonDocument, plots: Plots, tables: ReportTables) -> Iterator[Section]:
@@ -133,55 +140,62 @@ def _sections(document: ComparisonDocument, plots: Plots, tables: ReportTables) 
         lead = (
             f"The band around 1 is the equivalence margin of {margin}: differences within it do not matter."
         )
-        yield _plotted(
-            "technique", "Speed-up by technique", plots.technique(), tables.techniques(), lead=lead
-        )
+        yield plotted("technique", "Speed-up by technique", plots.technique(), tables.techniques(), lead=lead)
         if document.is_priced:
             write = formatting.money(document.method.currency)
-            lead = _extreme(document, "Least", min, lambda each: each.cost_per_million, write)
-            yield _plotted("cost", "Cost per million inferences", plots.cost(), tables.cost(), lead=lead)
-    yield _section("layers", "Bottlenecks of the layers", tables.layers(), figure=plots.layers())
-    yield _section(
+            lead = extreme(document, "Least", min, lambda each: each.cost_per_million, write)
+            yield plotted("cost", "Cost per million inferences", plots.cost(), tables.cost(), lead=lead)
+    yield section_of("sizes", "Model size", tables.sizes(), figures=(plots.sizes(), plots.size_and_speed()))
+    yield section_of("layers", "Bottlenecks of the layers", tables.layers(), figures=(plots.layers(),))
+    yield section_of(
         time_series.KEY,
         time_series.TITLE,
         time_series.loading_table(document),
-        figure=time_series.series_figure(document, plots.looks),
+        figures=(time_series.series_figure(document, plots.looks),),
         lead=time_series.LEAD,
     )
-    yield _section("failed", "Variants that failed", tables.failures())
+    yield section_of("failed", "Variants that failed", tables.failures())
     if document.traffic is not None:
         yield _traffic_section(document.traffic)
+    yield section_of("environment", "Test environment", tables.environment())
     yield _method_section(document, tables)
+    lines = tuple(_capital(str(each)) for each in conclusions(document))
+    yield Section("conclusion", "Conclusion", summary.headline(document), lines=lines)
 
 
-def _plotted(key: str, title: str, figure: Figure | None, *tables: Table | None, lead: str) -> Section:
+def plotted(key: str, title: str, figure: Figure | None, *tables: Table | None, lead: str) -> Section:
     """Return a section with a plot; without one it has a note that its figures are unavailable."""
     if figure is None:
         return Section(key, title, lines=(f"{title}: {formatting.UNAVAILABLE}",))
-    return _section(key, title, *tables, figure=figure, lead=lead)
+    return section_of(key, title, *tables, figures=(figure,), lead=lead)
 
 
 def _speed_sections(document: ComparisonDocument, plots: Plots, tables: ReportTables) -> Iterator[Section]:
     over = " against batch size" if len(document.batch_sizes) > 1 else ""
-    lead = _extreme(document, "Shortest median", min, lambda each: _value(each.median_s), formatting.time)
+    lead = extreme(document, "Shortest median", min, lambda each: value_of(each.median_s), formatting.time)
     # Of one batch size the quantiles have all figures.
     medians = (tables.latency(),) if len(document.batch_sizes) > 1 else ()
-    yield _plotted("latency", "Latency", plots.latency(), *medians, tables.quantiles(), lead=lead)
-    lead = _extreme(document, "Highest", max, lambda each: _value(each.throughput_per_s), formatting.rate)
-    yield _plotted("throughput", f"Throughput{over}", plots.throughput(), tables.throughput(), lead=lead)
-    lead = _extreme(document, "Least", min, lambda each: (each.peak_memory or (None,))[0], formatting.size)
-    yield _plotted("memory", "Memory", plots.memory(), tables.memory(), lead=lead)
+    yield plotted("latency", "Latency", plots.latency(), *medians, tables.quantiles(), lead=lead)
+    lead = extreme(document, "Highest", max, lambda each: value_of(each.throughput_per_s), formatting.rate)
+    yield plotted("throughput", f"Throughput{over}", plots.throughput(), tables.throughput(), lead=lead)
+    yield section_of("tokens", "Tokens per second", tables.tokens(), figures=(plots.tokens(),))
+    lead = extreme(document, "Least", min, lambda each: (each.peak_memory or (None,))[0], formatting.size)
+    yield plotted("memory", "Memory", plots.memory(), tables.memory(), lead=lead)
+    yield section_of(
+        "utilization", "Device utilization", tables.utilization(), figures=(plots.utilization(),)
+    )
 
 
-def _value(found: Estimate | None) -> float | None:
+def value_of(found: Estimate | None) -> float | None:
+    """Return the value of an estimate."""
     return None if found is None else found.value
 
 
-def _extreme(
+def extreme(
     document: ComparisonDocument,
     title: str,
     choose: Callable[[list[tuple[float, str, int]]], tuple[float, str, int]],
-    read: Read,
+    read: summary.Read,
     write: Callable[[float], str],
 ) -> str:
     """Return the variant and batch size with the most or least of something; empty where there is none."""
@@ -201,14 +215,16 @@ def _extreme(
 
 
 def _quality_section(document: ComparisonDocument, plots: Plots, tables: ReportTables) -> Section:
-    figure, measure = plots.quality(), document.quality.measure
-    found = [each for each in (tables.quality(), tables.metrics()) if each is not None]
+    measure, sizes = document.quality.measure, document.batch_sizes
+    figures = (plots.quality(), plots.accuracy_and_time(sizes[0]) if sizes else None)
+    timed = tables.accuracy_and_time(sizes[0]) if sizes and measure is not None else None
+    found = (tables.quality(), timed, tables.classes(), tables.metrics())
     return Section(
         "quality",
         f"{_capital(str(measure))} against speed-up" if measure else "Quality",
         lead=_front_sentence(document),
-        figures=() if figure is None else (figure,),
-        tables=tuple(found),
+        figures=tuple(each for each in figures if each is not None),
+        tables=tuple(each for each in found if each is not None),
         lines=tuple(_quality_lines(document)),
     )
 
@@ -308,43 +324,14 @@ def _traffic_section(traffic: TrafficFigures) -> Section:
 
 
 def _method_section(document: ComparisonDocument, tables: ReportTables) -> Section:
-    found = (tables.method(), tables.environment(), tables.validity(), tables.start())
+    found = (tables.method(), tables.validity(), tables.start())
     grouped, single = tuple(summary.warning_groups(document)), summary.warning_lines(document)
     return Section(
         "method",
-        "Method and validity",
+        "Methodology",
         tables=tuple(each for each in found if each is not None),
-        lines=tuple(dict.fromkeys([*_unavailable(document), *map(str, document.notes), *grouped])),
+        lines=tuple(dict.fromkeys([*summary.unavailable(document), *map(str, document.notes), *grouped])),
         folded="Notes and warnings",
         single_lines=single,
         single_title=f"{len(single):,} warnings, each with its evidence",
     )
-
-
-def _unavailable(document: ComparisonDocument) -> Iterator[str]:
-    """Yield which figures are unavailable, and why."""
-    if not document.measured:
-        yield f"all figures: {formatting.UNAVAILABLE} (no variant was measured)"
-        return
-    kinds: list[tuple[str, str, Read]] = [
-        ("device memory", "no device reports its peak", lambda each: each.device_peak_bytes),
-        ("host memory", "the system does not report the peak", lambda each: each.host_peak_bytes),
-        ("energy", "no device with a counter that gpuprof reads", lambda each: each.energy_per_sample_j),
-    ]
-    # What was not requested is not unavailable.
-    if document.is_priced:
-        kinds.append(("cost per million inferences", "unknown for these", lambda each: each.cost_per_million))
-    for name, why, read in kinds:
-        lacking = [
-            each.name for each in document.measured if all(read(batch) is None for batch in each.batches)
-        ]
-        if lacking:
-            of = "all variants" if len(lacking) == len(document.measured) else ", ".join(lacking)
-            yield f"{name}: {formatting.UNAVAILABLE} for {of} ({why})"
-    for each in document.measured:
-        if each.accuracy is None:
-            yield f"accuracy of {each.name}: {formatting.UNAVAILABLE} ({summary.why_no_accuracy(each)})"
-        if each.run_unavailable is not None:
-            yield f"run of {each.name}: {formatting.UNAVAILABLE} ({each.run_unavailable})"
-    if all(not each.layers for each in document.measured):
-        yield f"layers and their bottlenecks: {formatting.UNAVAILABLE} (no run was recorded)"

@@ -58,6 +58,50 @@ def advice(recommendation: Recommendation) -> tuple[str, str]:
     return str(recommendation.action), "" if why is None else str(why)
 
 
+# --- what is missing --------------------------------------------------------------------------------
+
+Read = Callable[[BatchFigures], float | None]
+
+
+def unavailable(document: ComparisonDocument) -> Iterator[str]:
+    """Yield which figures, accuracies, runs and layers are unavailable, and why."""
+    yield from unavailable_figures(document)
+    for each in document.measured:
+        if each.accuracy is None:
+            yield f"accuracy of {each.name}: {formatting.UNAVAILABLE} ({why_no_accuracy(each)})"
+        if each.run_unavailable is not None:
+            yield f"run of {each.name}: {formatting.UNAVAILABLE} ({each.run_unavailable})"
+    if document.measured and all(not each.layers for each in document.measured):
+        yield f"layers and their bottlenecks: {formatting.UNAVAILABLE} (no run was recorded)"
+
+
+def unavailable_figures(document: ComparisonDocument) -> Iterator[str]:
+    """Yield which measured figures are unavailable, and why."""
+    if not document.measured:
+        yield f"all figures: {formatting.UNAVAILABLE} (no variant was measured)"
+        return
+    kinds: list[tuple[str, str, Read]] = [
+        ("device memory", "no device reports its peak", lambda each: each.device_peak_bytes),
+        ("host memory", "the system does not report the peak", lambda each: each.host_peak_bytes),
+        ("energy", "no device with a counter that gpuprof reads", lambda each: each.energy_per_sample_j),
+        ("device utilization", "no samples of a device", lambda each: each.device_utilization),
+    ]
+    # What was not requested is not unavailable.
+    if document.is_priced:
+        kinds.append(("cost per million inferences", "unknown for these", lambda each: each.cost_per_million))
+    for name, why, read in kinds:
+        lacking = [
+            each.name for each in document.measured if all(read(batch) is None for batch in each.batches)
+        ]
+        if lacking:
+            of = (
+                " for all variants"
+                if len(lacking) == len(document.measured)
+                else f" for {', '.join(lacking)}"
+            )
+            yield f"{name}: {formatting.UNAVAILABLE}{'' if len(document.variants) == 1 else of} ({why})"
+
+
 # --- warnings ------------------------------------------------------------------------------------
 
 # The value of a warning that shows how severe it is, compared with others of its code.

@@ -9,6 +9,7 @@ from functools import partial
 from gpuprof.bench.compare.document import (
     AccuracyFigures,
     BatchFigures,
+    ClassScores,
     ComparisonDocument,
     LayerFigures,
     MetricFigures,
@@ -38,6 +39,8 @@ from gpuprof.bench.verdicts import SpeedVerdict, VariantStatus
 
 Columns = dict[str, Callable[[VariantFigures], Cell]]
 _MOST_ENVIRONMENT = 60
+_MOST_CLASSES = 100
+_OF_COMPARISONS = ("equivalence margin of times", "equivalence margin of accuracy")
 _ORDERS = {"counterbalanced": "random, and reversed in each second round"}
 _SHARES = {
     "Accuracy": "accuracy",
@@ -47,7 +50,12 @@ _SHARES = {
     "Top-1 agreement": "agreement_top1",
     "Top-5 agreement": "agreement_top5",
 }
-_NUMBERS = {"Cosine": "cosine", "Relative error": "relative_error", "Largest error": "max_absolute_error"}
+_NUMBERS = {
+    "Cosine": "cosine",
+    "MSE": "mse",
+    "Relative error": "relative_error",
+    "Largest error": "max_absolute_error",
+}
 
 
 class ReportTables:
@@ -69,6 +77,7 @@ class ReportTables:
             "Change": self._change,
             "Model size": lambda each: figure(each.model_bytes, formatting.size),
             "Peak memory": _most_memory,
+            "Forwarded": _forwarded,
             f"Cost per million ({currency})": _lowest_cost,
         }
         sizes = self._document.batch_sizes
@@ -79,7 +88,8 @@ class ReportTables:
 
     def _named(self, variant: VariantFigures, *notes: str) -> Cell:
         """Return the name of a variant with what distinguishes it."""
-        return Cell(variant.name, ", ".join([*(["baseline"] if variant is self._baseline else []), *notes]))
+        is_baseline = variant is self._baseline and len(self._document.variants) > 1
+        return Cell(variant.name, ", ".join([*(["baseline"] if is_baseline else []), *notes]))
 
     def _speedup(self, variant: VariantFigures) -> Cell:
         if variant is self._baseline and variant.speedup is None:
@@ -129,6 +139,49 @@ class ReportTables:
         """Peak memory."""
         return self._by_batch("Peak memory, of the device where it is known, else of the host.", _peak)
 
+    def tokens(self) -> Table | None:
+        """Tokens per second of models whose samples are sequences."""
+        if not any(batch.tokens_per_s is not None for _, batch in self._measurements()):
+            return None
+        caption = "Tokens per second: samples per second times the tokens of a sample."
+        return self._by_batch(caption, lambda batch: between(batch.tokens_per_s, formatting.rate))
+
+    def utilization(self) -> Table | None:
+        """Utilization of the device."""
+        if not any(batch.device_utilization is not None for _, batch in self._measurements()):
+            return None
+        caption = "Mean utilization of the device during calls, as its driver reports it."
+        return self._by_batch(caption, lambda batch: figure(batch.device_utilization, formatting.share))
+
+    def sizes(self) -> Table | None:
+        """Model size and parameters, next to the speed-up."""
+        columns: Columns = {
+            "Model size": lambda each: figure(each.model_bytes, formatting.size),
+            "Parameters": lambda each: figure(each.parameters, formatting.count),
+            "Speed-up": self._speedup_alone,
+        }
+        subjects = ((self._named(each), each) for each in self._document.variants if each.model_bytes)
+        return table_of("Model size: parameters and buffers, or the model's file.", columns, subjects)
+
+    def _speedup_alone(self, variant: VariantFigures) -> Cell:
+        is_baseline = variant is self._baseline and variant.speedup is None
+        return BASELINE if is_baseline else between(variant.speedup, formatting.ratio)
+
+    def accuracy_and_time(self, batch_size: int) -> Table | None:
+        """Quality next to the median latency of one batch size."""
+        measure = self._document.quality.measure
+
+        def median(variant: VariantFigures) -> Cell:
+            batch = variant.batch(batch_size)
+            return NOT_MEASURED if batch is None else _quantile(batch, name="p50")
+
+        columns: Columns = {
+            "Median latency": median,
+            str(measure or "quality").capitalize(): self._quality,
+        }
+        subjects = ((self._named(each), each) for each in self._document.measured)
+        return table_of(f"Quality and median latency at batch size {batch_size}.", columns, subjects)
+
     def cost(self) -> Table | None:
         """Cost per million inferences."""
         caption = f"Cost per million inferences in {self._document.method.currency}."
@@ -158,6 +211,7 @@ class ReportTables:
             "Batch": lambda batch: whole(batch.batch_size),
             **{name: partial(_quantile, name=name) for name in ("p50", "p90", "p95", "p99")},
             "Mean": lambda batch: figure(batch.mean_s, formatting.time),
+            "Forwarded": lambda batch: figure(batch.forwarded, formatting.share),
             f"Target {self._document.method.target or ''}": lambda batch: judged(batch.target),
         }
         caption = "Quantiles of every measurement with their intervals."
@@ -211,6 +265,30 @@ class ReportTables:
         if accuracy is None or (accuracy.change is None and variant is self._baseline):
             return BASELINE
         return judged(accuracy.verdict)
+
+    def classes(self) -> Table | None:
+        """Precision, recall and F1 of each class of each variant; of many classes the worst."""
+        found = [
+            (_named(each), one) for each in self._document.variants if each.accuracy is not None
+            for one in each.accuracy.classes
+        ]  # fmt: skip
+        labels = {one.label for _, one in found}
+        caption = "Scores of each class that has samples. Support: the samples with its label."
+        if len(labels) > _MOST_CLASSES:
+            worst = {label: min(one.f1 for _, one in found if one.label == label) for label in labels}
+            kept = sorted(worst, key=lambda label: worst[label])[:_MOST_CLASSES]
+            found = [(name, one) for name, one in found if one.label in kept]
+            caption += (
+                f" The {_MOST_CLASSES} of {len(labels):,} classes with the lowest F1; the JSON has all."
+            )
+        columns: dict[str, Callable[[ClassScores], Cell]] = {
+            "Class": lambda one: Cell(one.name),
+            "Precision": lambda one: _share_or(one.precision, "never predicted"),
+            "Recall": lambda one: figure(one.recall, formatting.share),
+            "F1": lambda one: figure(one.f1, formatting.share),
+            "Support": lambda one: whole(one.support),
+        }
+        return table_of(caption, columns, found)
 
     def metrics(self) -> Table | None:
         """Figures that the user defined."""
@@ -290,9 +368,12 @@ class ReportTables:
             "measuring took_s": method.measured_s,
             f"price of an hour ({method.currency})": method.price_per_hour,
         }
+        if len(self._document.variants) > 1:
+            facts["baseline"] = self._document.baseline
+        else:
+            facts = {name: value for name, value in facts.items() if name not in _OF_COMPARISONS}
         # What was not requested is not unavailable.
         facts = {name: value for name, value in facts.items() if value is not None} | {
-            "baseline": self._document.baseline,
             "measured at": self._document.timestamp,
             "git revision": self._document.git_commit,
         }
@@ -335,6 +416,18 @@ def _peak(batch: BatchFigures) -> Cell:
 
 def _most_memory(variant: VariantFigures) -> Cell:
     return max(map(_peak, variant.batches), key=lambda cell: cell.value or 0, default=MISSING)
+
+
+def _share_or(value: float | None, why: str) -> Cell:
+    return Cell(why, tone="missing") if value is None else figure(value, formatting.share)
+
+
+def _forwarded(variant: VariantFigures) -> Cell:
+    """Return the fraction that a cascade forwarded to its large model, of the data set where it is known."""
+    if variant.accuracy is not None and variant.accuracy.forwarded is not None:
+        return figure(variant.accuracy.forwarded, formatting.share, "of the data set")
+    found = [each for each in variant.batches if each.forwarded is not None]
+    return figure(found[0].forwarded, formatting.share, "of the timed samples") if found else MISSING
 
 
 def _lowest_cost(variant: VariantFigures) -> Cell:

@@ -11,16 +11,16 @@ from typing import Any
 
 from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument, VariantFigures, plain_document
 from gpuprof.bench.facts import Diagnostic
+from gpuprof.bench.report.markdown import markdown, recommendations
 from gpuprof.bench.report.pdf import find_chromium, print_pdf
 from gpuprof.bench.report.plots import LAYER_BOUNDS, bound_of
-from gpuprof.bench.report.sections import Content, Section, content_of
-from gpuprof.bench.report.table import Table
+from gpuprof.bench.report.sections import Content, content_of
 from gpuprof.bench.results.files import to_csv, to_json, write_whole
-from gpuprof.bench.results.text import escaped_markdown
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 from gpuprof.render.page import asset, page_script, page_style, policy, readable, safe_json
 
-FORMATS = ("html", "md", "csv", "json", "pdf")
+FORMATS = ("html", "md", "csv", "json", "pdf", "recommendations")
+_EXTENSIONS = {"recommendations": "recommendations.md"}
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -47,8 +47,12 @@ def write_report(document: ComparisonDocument, formats: Sequence[str], folder: P
     A format that cannot be written does not prevent the others: its error is raised after them,
     UnavailableError where something optional is missing, else BenchmarkError.
     """
+    return write_content(content_of(document), formats, folder, stem)
+
+
+def write_content(content: Content, formats: Sequence[str], folder: Path, stem: str) -> list[Path]:
+    """Write any report as files `stem.html` and so on; as `write_report`."""
     wanted = _known(formats)
-    content = content_of(document)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -57,7 +61,7 @@ def write_report(document: ComparisonDocument, formats: Sequence[str], folder: P
         ) from error
     paths, failures = [], []
     for each in wanted:
-        path = folder / f"{stem}.{each}"
+        path = folder / f"{stem}.{_EXTENSIONS.get(each, each)}"
         try:
             _WRITERS[each](content, path)
             paths.append(path)
@@ -84,6 +88,7 @@ def write_report(document: ComparisonDocument, formats: Sequence[str], folder: P
 _WRITERS: dict[str, Callable[[Content, Path], None]] = {
     "html": lambda content, path: write_whole(path, report_page(content)),
     "md": lambda content, path: write_whole(path, markdown(content)),
+    "recommendations": lambda content, path: write_whole(path, recommendations(content)),
     "csv": lambda content, path: write_whole(path, to_csv(csv_rows(content.document), tuple(_COLUMNS))),
     "json": lambda content, path: write_whole(path, to_json(plain_document(content.document))),
     "pdf": lambda content, path: print_pdf(report_page(content, for_paper=True), path),
@@ -178,64 +183,6 @@ def csv_rows(document: ComparisonDocument) -> Iterator[dict[str, Any]]:
             }
 
 
-# --- Markdown ------------------------------------------------------------------------------------
-
-
-def markdown(content: Content) -> str:
-    """Return the whole report."""
-    return "\n\n".join(filter(None, _blocks(content))) + "\n"
-
-
-def _text(text: str) -> str:
-    return escaped_markdown(readable(text))
-
-
-def _with_note(text: str, note: str) -> str:
-    return f"{_text(text)} ({_text(note)})" if note else _text(text)
-
-
-def _list(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {_text(line)}" for line in lines)
-
-
-def _blocks(content: Content) -> Iterator[str]:
-    yield f"# {_text(content.title)}"
-    yield f"**{_text(content.headline)}**"
-    if content.choice is not None:
-        name = _text(content.choice.name)
-        cards = (
-            f"- {_text(each.title)} of {name}: {_with_note(each.text, each.note)}" for each in content.cards
-        )
-        yield "\n".join(cards)
-    yield _list(content.lines)
-    yield _list(content.failures)
-    if content.recommendations:
-        yield "## What to do next"
-        steps = content.recommendations
-        yield "\n".join(f"- {_text(text)}{f' Why: {_text(why)}' if why else ''}" for text, why in steps)
-    for section in content.sections:
-        yield from _section(section)
-
-
-def _section(section: Section) -> Iterator[str]:
-    yield f"## {_text(section.title)}"
-    yield _text(section.lead)
-    for table in section.tables:
-        yield _text(table.caption)
-        yield _table(table)
-    yield _list(section.lines)
-    if section.single_lines:
-        yield f"<details><summary>{_text(section.single_title)}</summary>"
-        yield _list(section.single_lines)
-        yield "</details>"
-
-
-def _table(table: Table) -> str:
-    rules = [":---" if table.is_words(place) else "---:" for place in range(len(table.heads))]
-    rows = [[_with_note(cell.text, cell.note) for cell in row.cells] for row in table.rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (map(_text, table.heads), rules, *rows))
-
-
 # --- HTML ----------------------------------------------------------------------------------------
 
 INSTALL = "pip install 'gpuprof-native[report]'"
@@ -263,7 +210,7 @@ def report_page(content: Content, *, for_paper: bool = False) -> str:
     page: str = environment.from_string(asset(_ASSETS / "report.html")).render(
         content=content,
         document=document,
-        looks=content.plots.looks,
+        looks=content.looks,
         bounds=[each for each in LAYER_BOUNDS if each in bounds],
         for_paper=for_paper,
         # Plots of a library that writes styles of its own; scripts are those two and no other.

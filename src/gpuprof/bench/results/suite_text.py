@@ -22,7 +22,7 @@ _IMAGE_AXES = 3
 
 
 class SuiteText:
-    """Writes the lines of a suite; `show` can be called again and again while a session goes on."""
+    """Writes the lines of a suite; `show` can be called again and again during a session."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write

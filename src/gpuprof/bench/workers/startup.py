@@ -70,6 +70,10 @@ def _start(
 
 def files_of(spec: SystemSpec) -> Iterator[Path]:
     """Yield the files that a start reads: those of the framework's package, and the model's."""
+    if spec.combination is not None:
+        for part in spec.combination.parts:
+            yield from files_of(part)
+        return
     source = parse_model(spec.model, trust_pickle=spec.trust_pickle)
     if source.path is not None:
         yield source.path
