@@ -15,6 +15,7 @@ from gpuprof.cli.usage import BadParameter, UsageError
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
     from gpuprof.analyze.difference import Scaling
+    from gpuprof.analyze.lines import LineSummary
     from gpuprof.analyze.summary import Summary
     from gpuprof.api import Run, SummaryKind
 
@@ -83,7 +84,6 @@ def summary(
     """
     from gpuprof import api
     from gpuprof.analyze.call_tree import processes_of
-    from gpuprof.analyze.lines import LineSummary
 
     check_sides(runs, against)
     if against:
@@ -98,11 +98,7 @@ def summary(
             "needs_against", "--scale needs --against; hint: add --against OLD, or leave it out."
         )
     recorded = api.open(runs[0])
-    table: Summary | LineSummary
-    if by == "line" or (by is None and "line" in recorded.meta.get("sources", {})):
-        table = recorded.lines()
-    else:
-        table = recorded.summary(by, process=process)
+    table = _table(recorded, by, process)
     devices = _devices(recorded)
     phases = recorded.phases()
     processes = processes_of(recorded.call_tree) if recorded.meta.get("imported") else []
@@ -117,6 +113,7 @@ def summary(
         }
         click.echo(json.dumps(values, indent=2))
         return
+    from gpuprof.analyze.lines import LineSummary
     from gpuprof.analyze.summary import DEFAULT_TOP
     from gpuprof.cli.header import first_findings, header
 
@@ -127,6 +124,15 @@ def summary(
         click.echo(table.to_text(top or DEFAULT_TOP))
     else:
         click.echo(table.to_text(top or DEFAULT_TOP, full_names=full_names, flat=flat))
+
+
+def _table(
+    recorded: Run, by: SummaryKind | Literal["line"] | None, process: int | Literal["all"] | None
+) -> Summary | LineSummary:
+    """Return the table that was asked for; times of lines are all that a run of line_profiler has."""
+    if by == "line" or (by is None and "line" in recorded.meta.get("sources", {})):
+        return recorded.lines()
+    return recorded.summary(by, process=process)
 
 
 def _print_difference(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,14 @@ from gpuprof.bench.report.writers import report_page, required_packages
 from gpuprof.bench.results.batch import BatchResult
 from gpuprof.bench.results.files import write_whole
 from gpuprof.errors import BenchmarkError
-from gpuprof.render.page import escaped, html_table, page_style
+from gpuprof.render.page import escaped, html_table, page_style, policy
 
 UNAVAILABLE = "unavailable"
 _SECONDS_PER_HOUR = 3_600
+_TEXT, _GRID = "#7a828e", "rgba(128,128,128,0.3)"
+_STYLE = "section { margin-block: 24px; overflow-x: auto; }"
+# Plotly's own, one for each plot; what users named is escaped in them.
+_SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +132,18 @@ def _page(measured: Sequence[_Measured], price_per_hour: float | None) -> str:
         "Cost": _cost_table(measured, price_per_hour),
         "Recommendations": _recommendations(measured),
     }
-    plotly = importlib.import_module("plotly.offline")
+    library: str = importlib.import_module("plotly.offline").get_plotlyjs()
     body = "".join(
         f"<section><h2>{title}</h2>{html or f'<p>{UNAVAILABLE}</p>'}</section>\n"
         for title, html in sections.items()
     )
+    allowed = policy(library, None, *_SCRIPT.findall(body))
     return (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Performance report</title><style>{page_style('kit/page.css')}</style>"
-        f"<script>{plotly.get_plotlyjs()}</script></head>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'
+        f"<title>Performance report</title><style>{page_style('kit/page.css')}{_STYLE}</style>"
+        f"<script>{library}</script></head>\n"
         f"<body><main><h1>Performance report</h1>\n{body}</main></body></html>\n"
     )
 
@@ -182,12 +189,15 @@ def _bars(measured: Sequence[_Measured], values: Sequence[float | None]) -> list
 
 
 def _accuracy(measured: Sequence[_Measured]) -> list[dict[str, Any]]:
-    points = [(each, _speedup(each, measured)) for each in measured if each.accuracy is not None]
-    return [
-        {"type": "scatter", "mode": "markers", "name": label(each.name), "x": [speedup], "y": [each.accuracy]}
-        for each, speedup in points
-        if speedup is not None
-    ]
+    """Return the points of each technique."""
+    found = []
+    for name in dict.fromkeys(each.name for each in measured):
+        own = [(_speedup(each, measured), each.accuracy) for each in measured if each.name == name]
+        known = [pair for pair in own if None not in pair]
+        if known:
+            x, y = zip(*known, strict=True)
+            found.append({"type": "scatter", "mode": "markers", "name": label(name), "x": x, "y": y})
+    return found
 
 
 def _name_of(each: _Measured, measured: Sequence[_Measured]) -> str:
@@ -200,8 +210,20 @@ def _plot(traces: list[dict[str, Any]], x: str, y: str) -> str:
         return ""
     graph = importlib.import_module("plotly.graph_objects")
     figure = graph.Figure(traces)
-    figure.update_layout(xaxis_title=x, yaxis_title=y, height=400)
-    text: str = figure.to_html(full_html=False, include_plotlyjs=False)
+    # Colors that can be read on a light and on a dark page.
+    axes = {"gridcolor": _GRID, "linecolor": _GRID, "zerolinecolor": _GRID}
+    figure.update_layout(
+        xaxis={"title": x, **axes},
+        yaxis={"title": y, **axes},
+        height=360,
+        margin={"l": 60, "r": 20, "t": 20, "b": 50},
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": _TEXT},
+        legend={"orientation": "h", "y": 1.1},
+    )
+    text: str = figure.to_html(full_html=False, include_plotlyjs=False, config={"responsive": True})
     return text
 
 
