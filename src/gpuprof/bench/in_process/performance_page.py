@@ -213,7 +213,7 @@ def _plot(traces: list[dict[str, Any]], x: str, y: str) -> str:
     # Colors that can be read on a light and on a dark page.
     axes = {"gridcolor": _GRID, "linecolor": _GRID, "zerolinecolor": _GRID}
     figure.update_layout(
-        xaxis={"title": x, **axes},
+        xaxis={"title": x, "automargin": True, **axes},
         yaxis={"title": y, **axes},
         height=360,
         margin={"l": 60, "r": 20, "t": 20, "b": 50},
