@@ -40,6 +40,7 @@ def made_codes() -> Iterator[str]:
 
 def test_every_code_has_a_message_and_every_message_a_code() -> None:
     of_verdicts = {"gate_worse", "gate_better", "gate_crosses", "gate_one_run"}
+    of_verdicts |= {f"concluded_{verdict}" for verdict in ("faster", "slower", "same", "open")}
     assert set(made_codes()) | of_verdicts == MESSAGES.codes
 
 

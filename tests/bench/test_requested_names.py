@@ -157,6 +157,6 @@ def test_the_comparison_script_of_the_tools(run_with_codes: Any, tmp_path: Path)
     assert done.returncode in (0, 3), done.stderr
     report = (tmp_path / "benchmark_results" / "report.md").read_text(encoding="utf-8")
     sections = re.findall(r"^## (.*)$", report, re.MULTILINE)
-    assert {"Latency", "Throughput", "Memory", "Method and validity"} <= set(sections)
+    assert {"Latency", "Throughput", "Memory", "Methodology"} <= set(sections)
     assert "| first " in report
     assert "wrote benchmark_results/report.md" in done.stdout

@@ -9,7 +9,6 @@ from typing import ClassVar, TypeVar
 
 import click
 
-from gpuprof.bench.config import DEVICES, DTYPES
 from gpuprof.cli.usage import BadParameter, UsageError
 
 T = TypeVar("T")
@@ -78,6 +77,9 @@ def measuring_options(
     process_runs: int, iterations_aliases: Sequence[str] = ()
 ) -> Callable[[Command], Command]:
     """Add the options of `bench.options.MeasuringOptions`; `process_runs` is the default of `--launches`."""
+    # Other commands use this module's parsers, and start without the benchmark.
+    from gpuprof.bench.config import DEVICES, DTYPES
+
     count = click.IntRange(min=1)
     options = (
         click.option("--framework", default="auto", metavar="NAME",

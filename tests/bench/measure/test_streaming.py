@@ -19,7 +19,7 @@ from gpuprof.bench.measure.io_counters import IoCounters, read_io
 from gpuprof.bench.measure.measure import measure
 from gpuprof.bench.measure.measurement import Measurement
 from gpuprof.bench.measure.streaming import EndOfDataError
-from gpuprof.bench.results.files import loading_row
+from gpuprof.bench.results.loading import loading_row
 from gpuprof.bench.results.result import Result
 from gpuprof.errors import BenchmarkError
 

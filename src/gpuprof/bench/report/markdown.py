@@ -32,7 +32,7 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def _step(action: str, why: str) -> str:
-    return f"{_text(action)}{f' Why: {_text(why)}' if why else ''}"
+    return f"{_text(action)}{f'. Why: {_text(why)}' if why else ''}"
 
 
 def _cards(content: Content) -> str:
