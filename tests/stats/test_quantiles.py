@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom as binomial
 
+from gpuprof.stats.distributions import approximate_student_quantile, student_quantile
 from gpuprof.stats.quantiles import (
     PooledSamples,
     interval_ranks,
@@ -233,3 +234,10 @@ def test_a_drift_is_found_in_few_samples() -> None:
     found = relative_drift(np.array([1.0, 1.1, 1.2, 1.3, 1.4]))
     assert found is not None
     assert found.low > 0
+
+
+@pytest.mark.parametrize("level", [0.05, 0.1, 0.32])
+@pytest.mark.parametrize("freedom", [4, 5, 11, 100, 10_000])
+def test_the_expansion_of_students_quantile(level: float, freedom: int) -> None:
+    exact = float(student_quantile(level, freedom))
+    assert approximate_student_quantile(level, freedom) == pytest.approx(exact, rel=0.02)

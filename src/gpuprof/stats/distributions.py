@@ -52,6 +52,20 @@ def student_quantile(level: float, freedom: Floats | float) -> Floats:
     return found
 
 
+def approximate_student_quantile(level: float, freedom: int) -> float:
+    """Return `student_quantile` without SciPy, within 2% for levels from 0.05 and 4 degrees of freedom on.
+
+    The expansion in the normal quantile: formula 26.7.5 of Abramowitz and Stegun, Handbook of Mathematical
+    Functions, 1964.
+    """
+    from statistics import NormalDist
+
+    z = NormalDist().inv_cdf(1 - level / 2)
+    first = (z**3 + z) / (4 * freedom)
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return z + first + second
+
+
 def binomial_quantile(count: int, fraction: float, probability: float) -> int:
     """Return the smallest k with P(B(count, fraction) <= k) >= probability."""
     if probability <= 0:

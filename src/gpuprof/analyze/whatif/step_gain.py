@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuprof.analyze.whatif.program import ReplayRules
+from gpuprof.stats.distributions import approximate_student_quantile
 from gpuprof.text.units import format_share_range
 
 if TYPE_CHECKING:
@@ -86,15 +86,9 @@ def replay_interval(low_ns: float, high_ns: float) -> tuple[float, float]:
 
 
 def _half_width(values: Floats) -> float:
-    """Return half of the mean's interval.
-
-    Student's quantile is its expansion in the normal one, formula 26.7.5 of Abramowitz and Stegun, Handbook
-    of Mathematical Functions, 1964, within 1% from five values on.
-    """
+    """Return half of the mean's interval: Student's, or the range of few values."""
     count = len(values)
     if count < _FEWEST_STEPS:
         return float(np.ptp(values)) / 2
-    z, freedom = NormalDist().inv_cdf((1 + _CONFIDENCE) / 2), count - 1
-    first = (z**3 + z) / (4 * freedom)
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    return (z + first + second) * float(values.std(ddof=1)) / math.sqrt(count)
+    t = approximate_student_quantile(1 - _CONFIDENCE, count - 1)
+    return t * float(values.std(ddof=1)) / math.sqrt(count)

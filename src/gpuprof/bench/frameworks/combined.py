@@ -224,12 +224,9 @@ class CombinedSystem(FrameworkSystem):
 
 def _sum(values: Iterable[int | None]) -> int | None:
     """Return the sum; None where one of the values is unknown."""
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    found = [*values]
+    known = [value for value in found if value is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:

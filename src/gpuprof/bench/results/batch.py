@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import statistics
-from collections.abc import Iterable, KeysView
+from collections.abc import KeysView
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from gpuprof.bench.config import JobSettings
 from gpuprof.bench.facts import Diagnostic, warning
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.models.data import shape_text
-from gpuprof.bench.results.loading import LOADING_COLUMNS, loading_row
+from gpuprof.bench.results.loading import LOADING_COLUMNS, loading_row, median_of_known, milliseconds
 from gpuprof.bench.results.result import ProcessRunResult, Result
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.stats.quantiles import samples_needed
@@ -125,7 +125,7 @@ class BatchResult:
 
     def middle(self, *path: str) -> float | None:
         """Return the median over the process runs of one value of each; None where none has it."""
-        return _median(self.values_of(*path))
+        return median_of_known(self.values_of(*path))
 
     @property
     def host_peak(self) -> tuple[int | None, bool]:
@@ -153,17 +153,12 @@ class BatchResult:
     @property
     def enqueue_s(self) -> float | None:
         """The median time until a call had returned; None where that is all of it."""
-        return _median(each.enqueue_s for each in self.result.measurements)
+        return median_of_known(each.enqueue_s for each in self.result.measurements)
 
     @property
     def device_s(self) -> float | None:
         """The median time that the device itself worked for a call; None where it is unknown."""
-        return _median(statistics.median(each) for each in self.values_of("device_time_s") if each)
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    told = [value for value in values if value is not None]
-    return statistics.median(told) if told else None
+        return median_of_known(statistics.median(each) for each in self.values_of("device_time_s") if each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +193,10 @@ def row_of(batch: BatchResult, stamp: Stamp | None = None) -> dict[str, Any]:
         "recipe": system.details.get("recipe"),
         "model_bytes": system.model_bytes,
         "parameters": system.parameters,
-        "compilation_time_ms": _ms(batch.middle("compile_s")),
-        "first_call_ms": _ms(batch.middle("first_call_s")),
-        "enqueue_p50_ms": _ms(batch.enqueue_s),
-        "device_p50_ms": _ms(batch.device_s),
+        "compilation_time_ms": milliseconds(batch.middle("compile_s")),
+        "first_call_ms": milliseconds(batch.middle("first_call_s")),
+        "enqueue_p50_ms": milliseconds(batch.enqueue_s),
+        "device_p50_ms": milliseconds(batch.device_s),
         "warnings": "; ".join(each.code for each in batch.warnings) or None,
         **asdict(stamp_of(batch) if stamp is None else stamp),
         **_memory(batch),
@@ -222,11 +217,7 @@ def _latency(batch: BatchResult) -> dict[str, float | None]:
     seconds = {name: batch.latency_s(q) for name, q in QUANTILES.items()}
     seconds |= {name: getattr(summary, field, None) for name, field in plain.items()}
     seconds |= {f"p50_{end}": getattr(median, end, None) for end in ("low", "high")}
-    return {f"latency_{name}_ms": _ms(value) for name, value in seconds.items()}
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1e3
+    return {f"latency_{name}_ms": milliseconds(value) for name, value in seconds.items()}
 
 
 def _memory(batch: BatchResult) -> dict[str, Any]:

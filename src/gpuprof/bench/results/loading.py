@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuprof.bench.measure.measurement import Measurement
 
@@ -20,7 +20,7 @@ def loading_row(measurements: Sequence[Measurement]) -> dict[str, float | None]:
     uses = [(each.machine.io, each.machine) for each in measurements if each.machine is not None]
     counters = [(io, use) for io, use in uses if io is not None]
     found: dict[str, list[float | None]] = {
-        "data_loading_p50_ms": [_ms(each.loading_s) for each, _ in loadings],
+        "data_loading_p50_ms": [milliseconds(each.loading_s) for each, _ in loadings],
         "data_loading_share": [each.fraction_of(elapsed_s) for each, elapsed_s in loadings],
         "streamed_samples": [each.samples for each, _ in loadings],
         "io_wait_share": [_share(io.wait_s, use.elapsed_s) for io, use in counters],
@@ -30,13 +30,19 @@ def loading_row(measurements: Sequence[Measurement]) -> dict[str, float | None]:
     }
     for name in ("read_call_bytes", "network_received_bytes", "network_sent_bytes"):
         found[name] = [getattr(io, name) for io, _ in counters]
-    known = {name: [each for each in values if each is not None] for name, values in found.items()}
-    return {name: statistics.median(values) if values else None for name, values in known.items()}
+    return {name: median_of_known(values) for name, values in found.items()}
+
+
+def median_of_known(values: Iterable[float | None]) -> float | None:
+    """Return the median of the values that are known; None without any."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _share(seconds: float | None, of_s: float) -> float | None:
     return None if seconds is None or of_s <= 0 else seconds / of_s
 
 
-def _ms(seconds: float | None) -> float | None:
+def milliseconds(seconds: float | None) -> float | None:
+    """Return a time in milliseconds; None if it is unknown."""
     return None if seconds is None else seconds * 1e3
