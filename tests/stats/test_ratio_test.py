@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from gpuprof.stats.distributions import student_quantile
 from gpuprof.stats.ratio_test import (
@@ -150,6 +151,22 @@ def test_effect_sizes() -> None:
     assert cliffs_delta(new, old) == -1.0
     assert cliffs_delta(old, old) == 0.0
     assert hedges_g(np.ones(3), np.ones(3)) is None
+
+
+@pytest.mark.parametrize("comparisons", [1, 4, 12, 35])
+@pytest.mark.parametrize("deviations", [0.5, 1.0, 2.0, 4.0])
+def test_the_power_of_many_comparisons_is_that_of_the_noncentral_t_distribution(
+    comparisons: int, deviations: float
+) -> None:
+    level = 0.05 / comparisons
+    runs = launches_needed(0.01, math.expm1(0.01 * deviations), level=level)
+
+    def power(runs: int) -> float:
+        critical = scipy.stats.t.isf(level / 2, 2 * runs - 2)
+        return float(scipy.stats.nct.sf(critical, 2 * runs - 2, deviations * math.sqrt(runs / 2)))
+
+    assert power(runs) >= 0.8
+    assert runs >= 100 or power(runs - 1) < 0.8
 
 
 @pytest.mark.parametrize(("variation", "change", "needed"), [(0.01, 0.02, 6), (0.02, 0.01, 65)])

@@ -32,6 +32,8 @@ Verdict = Literal["slower", "faster", "same", "inconclusive"]
 Reason = Literal["above_margin", "below_margin", "within_margin", "across_margin", "too_few_runs"]
 MARGIN = 0.01
 _RESAMPLES = 4_000
+# From here on the normal approximation is that of Student's distribution to within one process run.
+_NORMAL_RUNS = 100
 _LARGEST_EXPONENT = 700.0  # of a double; two process runs that differ much need more
 
 
@@ -313,12 +315,13 @@ def _ratio_of_medians(new: Floats, old: Floats, axis: int) -> Floats:
 def launches_needed(
     variation: float, change: float, *, margin: float = 0.0, level: float = 0.05, power: float = 0.8
 ) -> int:
-    """Return the process runs of each configuration that detect a change, by the normal approximation.
+    """Return the process runs of each configuration that detect a change, with the asked power.
 
     2 ((z_a + z_b) cv / ln((1 + d) / (1 + m)))^2, where cv is the coefficient of variation between process
     runs, and m the equivalence margin that the whole interval must exceed; plus z_a^2 / 4 for Student's
-    distribution (Guenther, American Statistician 35, 1981), 1 at the least. Of many comparisons, `level` is
-    that after the correction: 0.05 over their number. Raises ValueError for a change within the margin,
+    distribution (Guenther, American Statistician 35, 1981), 1 at the least. Below 100 process runs it is the
+    number by the noncentral t distribution, which at the levels of many comparisons is larger: there `level`
+    is that after the correction, 0.05 over their number. Raises ValueError for a change within the margin,
     which no number of process runs detects.
     """
     beyond = math.log1p(change) - math.log1p(margin)
@@ -328,7 +331,21 @@ def launches_needed(
         )
     normal = NormalDist()
     z_level = normal.inv_cdf(1 - level / 2)
-    return _runs_for(z_level, normal.inv_cdf(power), variation / beyond)
+    runs = _runs_for(z_level, normal.inv_cdf(power), variation / beyond)
+    if not 1 < runs < _NORMAL_RUNS:
+        return runs
+    while runs > 2 and _shown_deviations(runs - 1, level, power) <= beyond / variation:
+        runs -= 1
+    while _shown_deviations(runs, level, power) > beyond / variation:
+        runs += 1
+    return runs
+
+
+def _shown_deviations(runs: int, level: float, power: float) -> float:
+    """Return the smallest difference, in deviations, that two groups of `runs` show with `power`."""
+    freedom = 2 * (runs - 1)
+    critical = student_quantile(level, freedom)
+    return float(scipy_module("special").nctdtrinc(freedom, 1 - power, critical)) / math.sqrt(runs / 2)
 
 
 def _runs_for(z_level: float, z_power: float, relative: float) -> int:
@@ -361,10 +378,13 @@ def smallest_change(
     """Return the minimum detectable slowdown of so many process runs: the inverse of `launches_needed`."""
     if runs < 2:
         raise ValueError(f"{runs} process runs do not show the variation between runs; hint: use at least 2")
-    normal = NormalDist()
-    z_level = normal.inv_cdf(1 - level / 2)
-    z, freedom = z_level + normal.inv_cdf(power), max(runs - _student_runs(z_level), 1.0)
-    return (1 + margin) * math.exp(z * variation * math.sqrt(2 / freedom)) - 1
+    if runs < _NORMAL_RUNS:
+        deviations = _shown_deviations(runs, level, power)
+    else:
+        normal = NormalDist()
+        z_level = normal.inv_cdf(1 - level / 2)
+        deviations = (z_level + normal.inv_cdf(power)) * math.sqrt(2 / (runs - _student_runs(z_level)))
+    return (1 + margin) * math.exp(deviations * variation) - 1
 
 
 # With fewer files of a segment, the variance is that of all segments.
