@@ -43,7 +43,7 @@ from gpuprof.analyze.roofline.evidence import (
     RooflineNoteCode,
 )
 from gpuprof.analyze.roofline.labels import Bound, Resource
-from gpuprof.analyze.roofline.rows import RooflineRow
+from gpuprof.analyze.roofline.rows import RooflineRow, folded
 from gpuprof.analyze.roofline.text import note_text
 from gpuprof.cli.main import execute
 from gpuprof.record.first_calls import MOST_ROOTS
@@ -140,6 +140,17 @@ def test_a_loop_in_a_layer_has_one_row_an_operator(profiled: Profiled) -> None:
     (row,) = found(roofline.operators, "aten::tanh")
     assert (row.layer, row.calls) == ("Looping", 2 * STEPS)
     assert len(roofline.operators) < 30
+
+
+def test_other_sizes_of_an_operator_are_one_line_of_the_table(profiled: Profiled) -> None:
+    model = Mlp(4)
+    roofline = profiled(lambda: [model(torch.ones(2 + size, 4)) for size in range(6)], model).roofline()
+    linear = found(roofline.operators, "aten::linear") or found(roofline.operators, "aten::addmm")
+    assert len(linear) > len({row.layer for row in linear})
+    table = folded(roofline.operators)
+    rows = [(row.name, row.phase, row.dtype, row.bound, row.memory_level) for row in table]
+    assert len(rows) == len(set(rows))
+    assert sum(row.calls for row in table) == sum(row.calls for row in roofline.operators)
 
 
 def test_a_loss_module_is_joined_too(profiled: Profiled) -> None:

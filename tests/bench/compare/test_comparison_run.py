@@ -86,6 +86,16 @@ def test_what_fails_to_load_or_crashes_leaves_the_others_be(tmp_path: Path) -> N
     assert Counter(watch.ended) == dict.fromkeys(told, 2)
 
 
+def test_a_fixed_number_of_calls_fills_all_quantiles_with_a_warning(tmp_path: Path) -> None:
+    (one, _) = carry_out(plan(variant("one"), variant("two")), tmp_path).document.variants
+    (batch,) = one.batches
+    assert batch.p99_s is not None
+    assert batch.median_s is not None
+    assert (batch.p99_s.low, batch.p99_s.high) == (None, None)
+    assert batch.p99_s.value >= batch.median_s.value
+    assert "unreliable_quantiles" in {each.code for each in batch.warnings}
+
+
 def test_a_comparison_that_was_cut_off_continues_without_repeating(tmp_path: Path) -> None:
     wanted = plan(variant("one"), variant("two"))
     first = Watch(most=3)

@@ -125,15 +125,17 @@ class RooflineRow:
 
 
 def folded(rows: Iterable[RooflineRow]) -> tuple[RooflineRow, ...]:
-    """Return the rows with one for each group of repeated layers that have the same bottleneck.
+    """Return the rows with one for those of a layer, or group of layers, that have the same bottleneck.
 
-    It has the calls and the time of all of them; everything else is that of the longest one.
+    It has the calls and the time of all of them, such as those of other sizes of an operator's inputs;
+    everything else is that of the longest one.
     """
     groups: dict[Hashable, list[RooflineRow]] = {}
-    for number, row in enumerate(rows):
+    for row in rows:
         level = row.memory_level if row.bound == Bound.MEMORY else None
-        same = (row.group, row.device, row.phase, row.dtype, row.what, row.bound, level)
-        groups.setdefault(number if row.group is None else same, []).append(row)
+        layer = (row.root, row.layer) if row.group is None else row.group
+        same = (layer, row.device, row.phase, row.dtype, row.what, row.kernel, row.bound, level)
+        groups.setdefault(same, []).append(row)
     found = [_of_group(members) if len(members) > 1 else members[0] for members in groups.values()]
     return tuple(sorted(found, key=lambda row: -row.total_ns))
 
@@ -143,13 +145,19 @@ def _of_group(members: Sequence[RooflineRow]) -> RooflineRow:
     shares = [row.time_share for row in members if row.time_share is not None]
     return replace(
         longest,
-        name=f"{longest.what} @ {longest.group}" if longest.what else str(longest.group),
+        name=_name_of_group(longest),
         calls=sum(row.calls for row in members),
         total_ns=sum(row.total_ns for row in members),
         time_share=sum(shares) if shares else None,
         advice=next((row.advice for row in members if row.advice is not None), None),
         members=len({row.layer for row in members}),
     )
+
+
+def _name_of_group(row: RooflineRow) -> str:
+    if row.group is None:
+        return row.name
+    return f"{row.what} @ {row.group}" if row.what else row.group
 
 
 @dataclass(frozen=True, slots=True)

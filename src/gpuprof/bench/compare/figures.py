@@ -204,7 +204,7 @@ def _batch_figures(
     names = {"mean_s": "mean", "std_s": "std", "min_s": "minimum", "max_s": "maximum"}
     names |= {"spread": "relative_iqr"}
     figures: dict[str, Any] = {key: getattr(summary, name, None) for key, name in names.items()}
-    figures |= {key: result.estimate(QUANTILES[name]) for name, key in QUANTILE_FIELDS.items()}
+    figures |= {key: batch.estimate(QUANTILES[name]) for name, key in QUANTILE_FIELDS.items()}
     rate = result.items_per_s
     return BatchFigures(
         batch_size=batch.batch_size,
@@ -218,7 +218,7 @@ def _batch_figures(
         device_peak_bytes=batch.largest("memory", "allocator_peak_bytes"),
         energy_per_sample_j=batch.middle("energy", "energy_per_sample_j"),
         launch_medians_s=medians,
-        warnings=result.warnings,
+        warnings=batch.warnings,
         disturbed_launches=_disturbed(result),
         target=None if plan.target is None else plan.target.verdict(result),
         speedup=speedup_of(comparison),

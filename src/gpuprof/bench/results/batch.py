@@ -20,7 +20,7 @@ from gpuprof.bench.models.data import shape_text
 from gpuprof.bench.results.loading import LOADING_COLUMNS, loading_row, median_of_known, milliseconds
 from gpuprof.bench.results.result import ProcessRunResult, Result
 from gpuprof.bench.results.target import QUANTILES
-from gpuprof.stats.quantiles import samples_needed
+from gpuprof.stats.quantiles import Estimate, samples_needed
 from gpuprof.text.units import format_duration
 
 # The contract's columns, in its order; others come after them.
@@ -96,6 +96,12 @@ class BatchResult:
         found = self.result.quantile(quantile)
         is_fixed = self.settings.measuring.iterations is not None
         return self.result.plain_quantile(quantile) if found is None and is_fixed else found
+
+    def estimate(self, quantile: float) -> Estimate | None:
+        """Return `latency_s` with its interval, whose ends are None where the samples do not define it."""
+        found = self.result.estimate(quantile)
+        value = self.latency_s(quantile) if found is None else None
+        return found if value is None else Estimate(None, value, None)
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
