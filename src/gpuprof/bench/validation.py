@@ -80,7 +80,9 @@ def _check_combination(combination: Combination) -> None:
 def _check_packages(packages: Iterable[Package]) -> None:
     for module, title, install in packages:
         if importlib.util.find_spec(module) is None:
-            raise UnavailableError("not_installed", f"{title} is not installed: pip install {install}")
+            raise UnavailableError(
+                "not_installed", f"{title} is not installed", hint=f"pip install {install}"
+            )
 
 
 def _may_be_there(device: str) -> bool:

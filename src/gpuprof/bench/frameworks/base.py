@@ -36,7 +36,7 @@ def require(module: str, framework: str, install: str) -> Any:
     except ImportError as error:
         if error.name is not None and error.name.split(".")[0] == module.split(".", maxsplit=1)[0]:
             raise UnavailableError(
-                "not_installed", f"{framework} is not installed: pip install {install}"
+                "not_installed", f"{framework} is not installed", hint=f"pip install {install}"
             ) from error
         raise UnavailableError(
             "cannot_import",

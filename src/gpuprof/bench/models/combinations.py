@@ -100,7 +100,7 @@ def read_combination(text: str, part_of: Callable[[str], SystemSpec]) -> SystemS
     parts = tuple(map(part_of, words)) if len(words) > 1 else ()
     if kind == "cascade" and len(words) != 2:
         raise BenchmarkError(
-            "number_of_parts", f"{text!r} has {len(words)} models, and a cascade has two", hint=_hint(prefix)
+            "number_of_parts", f"{text!r}: a cascade has two models, not {len(words)}", hint=_hint(prefix)
         )
     if not parts:
         raise BenchmarkError("number_of_parts", f"{text!r} has one model", hint=_hint(prefix))

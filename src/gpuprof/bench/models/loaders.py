@@ -35,7 +35,9 @@ def check_loader(data: str, option: str) -> None:
     if not source or not attribute.isidentifier():
         raise BenchmarkError("invalid_loader", f"{option} {data}: no function", hint=f"write {_EXAMPLE}")
     if source.endswith(".py") and not Path(source).is_file():
-        raise BenchmarkError("no_such_file", f"{option} {data}: {source}: no such file")
+        raise BenchmarkError(
+            "no_such_file", f"{option} {data}: {source}: no such file", hint="check the path"
+        )
 
 
 class LoaderBatches:

@@ -65,7 +65,7 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
             )
         return ModelSource("name", text, text)
     if not path.is_file():
-        raise BenchmarkError("no_such_file", f"{text}: no such file")
+        raise BenchmarkError("no_such_file", f"{text}: no such file", hint="check the path")
     kind = _KIND_OF_SUFFIX[path.suffix]
     if kind == "torchscript" and not _is_torchscript(path):
         kind = "pickle"
@@ -81,7 +81,7 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
 
 def _factory(path: Path, attribute: str, text: str) -> ModelSource:
     if not path.is_file():
-        raise BenchmarkError("no_such_file", f"{path}: no such file")
+        raise BenchmarkError("no_such_file", f"{path}: no such file", hint="check the path")
     if not attribute.isidentifier():
         raise BenchmarkError(
             "no_factory", f"{text} has no function name; hint: add it after the colon, as in {path}:build"
@@ -131,10 +131,9 @@ def _raised(what: str, error: Exception) -> BenchmarkError:
 
 def no_function(source: ModelSource, names: Sequence[str]) -> BenchmarkError:
     """Return the error for a file without the function, with those of its names that are near."""
-    near = [name for name in names if not name.startswith("_")]
-    return BenchmarkError(
-        "no_such_function", f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}"
-    )
+    near = _near_names(source.attribute, [name for name in names if not name.startswith("_")])
+    hint = f"did you mean {' or '.join(near)}?" if near else "check the name after the colon"
+    return BenchmarkError("no_such_function", f"{source.path} has no function {source.attribute}", hint=hint)
 
 
 def _seeded(factory: Callable[[], Any], seed: int) -> Any:
@@ -167,11 +166,10 @@ def _seed_generators(seed: int) -> None:
         torch.manual_seed(seed)
 
 
-def _near(name: str, known: Sequence[str]) -> str:
+def _near_names(name: str, known: Sequence[str]) -> list[str]:
     import difflib
 
-    near = difflib.get_close_matches(name, known, NEAR_NAMES, cutoff=0.5)
-    return f": did you mean {', '.join(near)}?" if near else ""
+    return difflib.get_close_matches(name, known, NEAR_NAMES, cutoff=0.5)
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -313,7 +311,9 @@ def _libraries(text: str) -> tuple[str, list[_Library]]:
             f"{text}: no library {library!r}; hint: use one of {', '.join(TORCH_LIBRARIES)}",
         )
     if not TORCH_LIBRARIES[library].is_here:
-        raise UnavailableError("not_installed", f"{text}: {library} is not installed: pip install {library}")
+        raise UnavailableError(
+            "not_installed", f"{text}: {library} is not installed", hint=f"pip install {library}"
+        )
     return name, [TORCH_LIBRARIES[library]]
 
 
@@ -348,8 +348,7 @@ def build_flax(name: str) -> NamedModel:
 
 def _unknown_name(text: str, known: Sequence[str], broken: Sequence[str] = ()) -> BenchmarkError:
     """Return the error for a name that no library has, with those that are near."""
-    near = _near(text, known) or f"; hint: use {', '.join(sorted(known)[:8])}"
+    names = _near_names(text, known) or sorted(known)[:8]
     why = "".join(f"; {line}" for line in broken)
-    return BenchmarkError(
-        "unknown_model", f"unknown model {text!r}{near}, or file.py:factory, or a .onnx file{why}"
-    )
+    hint = f"use {', '.join(names)}, file.py:factory or a .onnx file"
+    return BenchmarkError("unknown_model", f"unknown model {text!r}{why}", hint=hint)
