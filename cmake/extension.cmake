@@ -11,6 +11,7 @@ pybind11_add_module(_native
     csrc/bindings/bind_counters.cpp
     csrc/bindings/bind_gpu.cpp
     csrc/bindings/bind_gpu_ceilings.cpp
+    csrc/bindings/bind_load.cpp
     csrc/bindings/bind_record.cpp
     csrc/bindings/bind_replay.cpp
     csrc/bindings/bind_stacks.cpp
@@ -33,7 +34,7 @@ pybind11_add_module(_native
     csrc/python/stack_sampler.cpp
     csrc/python/thread_usage.cpp
     csrc/python/watched_calls.cpp)
-target_link_libraries(_native PRIVATE gpuprof_analysis gpuprof_cpu gpuprof_gpu_ceilings)
+target_link_libraries(_native PRIVATE gpuprof_analysis gpuprof_load gpuprof_cpu gpuprof_gpu_ceilings)
 target_compile_definitions(_native PRIVATE
     GPUPROF_VERSION="${SKBUILD_PROJECT_VERSION}"
     GPUPROF_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/platform.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <thread>
+
+#include "core/signals_blocked.hpp"
 
 #if defined(__linux__)
 #include <linux/membarrier.h>
@@ -69,6 +73,18 @@ void process_barrier() noexcept {
 }
 
 #endif
+
+int reserve_blocks(int file, std::size_t size) noexcept {
+#if defined(__APPLE__)
+    fstore_t store{F_ALLOCATEALL, F_PEOFPOSMODE, 0, static_cast<off_t>(size), 0};
+    if (fcntl(file, F_PREALLOCATE, &store) == -1) return errno;
+    return ftruncate(file, static_cast<off_t>(size)) == 0 ? 0 : errno;
+#else
+    // On tmpfs of older kernels a signal ends it at once, and would each time for a program with a timer.
+    const SignalsBlocked blocked;
+    return posix_fallocate(file, 0, static_cast<off_t>(size));
+#endif
+}
 
 void system_thread_name(char (&text)[16]) noexcept {
     if (pthread_getname_np(pthread_self(), text, sizeof(text)) != 0) text[0] = '\0';

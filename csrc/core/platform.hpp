@@ -2,6 +2,7 @@
 // The few things that each system spells in its own way.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace gpuprof {
@@ -21,6 +22,9 @@ void prepare_process_barrier() noexcept;
 // Orders everything before it, in this thread, against everything that any thread of the process does
 // after it was interrupted: the expensive half of a fence whose cheap half is a compiler barrier.
 void process_barrier() noexcept;
+
+// Makes a new file `size` bytes long with room on the disk for all of them; returns an error number, or 0.
+int reserve_blocks(int file, std::size_t size) noexcept;
 
 // Fetches the cache line of an address that need not exist, to be written to. The compilers' own prefetch
 // falls back to one for reading where it knows no processor but the oldest of x86-64.

@@ -11,22 +11,10 @@
 #include <system_error>
 #include <utility>
 
-#include "core/signals_blocked.hpp"
+#include "core/platform.hpp"
 
 namespace gpuprof {
 namespace {
-
-int reserve_blocks(int file, std::size_t size) noexcept {
-#if defined(__APPLE__)
-    fstore_t store{F_ALLOCATEALL, F_PEOFPOSMODE, 0, static_cast<off_t>(size), 0};
-    if (fcntl(file, F_PREALLOCATE, &store) == -1) return errno;
-    return ftruncate(file, static_cast<off_t>(size)) == 0 ? 0 : errno;
-#else
-    // On tmpfs of older kernels a signal ends it at once, and would each time for a program with a timer.
-    const SignalsBlocked blocked;
-    return posix_fallocate(file, 0, static_cast<off_t>(size));
-#endif
-}
 
 void keep_out_of_children(void* data, std::size_t size) noexcept {
 #if defined(MADV_DONTFORK)

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs requests against a target: open loop by a plan, or closed loop, where each waits for the one before.
+
+A cap on the concurrency queues requests and skips none. What is unfinished at the deadline ends as a timeout,
+and Ctrl-C keeps what was due until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuprof import _native
+from gpuprof.errors import BenchmarkError
+from gpuprof.load.requests import REQUEST, Nanoseconds, RequestStatus, Rows
+from gpuprof.load.targets.base import BatchTarget, LoopTarget, RequestError, Target, ThreadTarget
+
+# How long after the last planned arrival responses are waited for.
+DRAIN_S = 60.0
+PROGRESS_EVERY_S = 0.5
+_LEAD_NS = 5_000_000  # from the start of the threads to the first arrival
+_MOST_CLOSED = 1 << 24
+_OK = int(RequestStatus.OK)
+_FAILED = int(RequestStatus.FAILED)
+Progress = Callable[[Rows], None]
+
+
+@dataclass(frozen=True)
+class DrivenLoad:
+    """What a run gave: a row for each request that was due, in the order of the plan.
+
+    `released_ns` is when the pacer handed over each request; later than planned where all workers were busy.
+    """
+
+    rows: Rows
+    start_ns: int
+    end_ns: int
+    released_ns: Nanoseconds
+    interrupted: bool = False
+    duplicates: int = 0  # ends that were reported for a request that had ended
+
+
+@dataclass(frozen=True, slots=True)
+class DriveSettings:
+    """How a plan is run. `concurrency` None is no cap in an event loop, and one thread in process."""
+
+    concurrency: int | None = None
+    drain_s: float = DRAIN_S
+    log_path: Path | None = None
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if self.concurrency is not None and self.concurrency < 1:
+            raise BenchmarkError(
+                "invalid_concurrency",
+                f"a concurrency of {self.concurrency} sends nothing",
+                hint="use a whole number from 1",
+            )
+
+
+def drive(target: Target, arrivals_ns: Nanoseconds, settings: DriveSettings | None = None) -> DrivenLoad:
+    """Send a request at each planned offset from the start, in nanoseconds; returns when all have ended.
+
+    Raises GpuprofError where the target cannot be prepared, and BenchmarkError for an empty plan.
+    """
+    if not len(arrivals_ns):
+        raise BenchmarkError(
+            "empty_plan", "the plan has no arrivals", hint="use a longer duration or a higher rate"
+        )
+    return _OpenRun(np.ascontiguousarray(arrivals_ns, np.int64), settings or DriveSettings()).run(target)
+
+
+def drive_closed(
+    target: ThreadTarget,
+    *,
+    count: int | None = None,
+    duration_s: float | None = None,
+    least: int = 0,
+    settings: DriveSettings | None = None,
+) -> DrivenLoad:
+    """Send each request when the one before it ended, in as many threads as the concurrency.
+
+    Ends after `count` requests, or once `duration_s` is over and `least` requests were sent. Raises
+    BenchmarkError where neither is given.
+    """
+    if count is None and duration_s is None:
+        raise BenchmarkError("endless", "a closed loop without an end", hint="set a count or a duration")
+    return _ClosedRun(count, duration_s, least, settings or DriveSettings()).run(target)
+
+
+class _OpenRun:
+    def __init__(self, arrivals_ns: Nanoseconds, settings: DriveSettings) -> None:
+        self.settings = settings
+        self.arrivals_ns = arrivals_ns
+        self.pacer = _native.Pacer(arrivals_ns)
+        path = settings.log_path
+        self.log = _native.RequestLog(len(arrivals_ns), "" if path is None else str(path))
+        self.rows: Rows = np.frombuffer(self.log, REQUEST)
+        self.start_ns = 0
+        self.interrupted_ns: int | None = None
+
+    def run(self, target: Target) -> DrivenLoad:
+        if isinstance(target, LoopTarget):
+            asyncio.run(self._run_loop(target))
+        else:
+            with _prepared(target):
+                self._run_threads(target)
+        return self._result()
+
+    def start(self) -> None:
+        self.start_ns = time.monotonic_ns() + _LEAD_NS
+        self.rows["planned_ns"] = self.start_ns + self.arrivals_ns
+        self.pacer.start(self.start_ns)
+
+    @property
+    def deadline_ns(self) -> int:
+        return int(self.rows["planned_ns"][-1] + self.settings.drain_s * 1e9)
+
+    def _run_threads(self, target: ThreadTarget | BatchTarget) -> None:
+        work = self._batches if isinstance(target, BatchTarget) else self._calls
+        self.start()
+        threads = _start_threads(lambda _: work(target), self.settings.concurrency or 1)
+        try:
+            _join(threads, self.deadline_ns, self.settings.progress, self.rows)
+        except KeyboardInterrupt:
+            self.interrupted_ns = time.monotonic_ns()
+        finally:
+            self.pacer.stop()
+
+    def _calls(self, target: Any) -> None:
+        take, begin, end, call = self.pacer.take, self.log.begin, self.log.end, target.call
+        while (index := take()) is not None:
+            begin(index)
+            try:
+                units = call(index)
+            except RequestError as error:
+                end(index, error.status, 0)
+            except Exception:
+                end(index, _FAILED, 0)
+            else:
+                end(index, _OK, units)
+
+    def _batches(self, target: Any) -> None:
+        log = self.log
+        while len(indexes := self.pacer.take_batch(target.max_batch, target.max_delay_ns)):
+            for index in indexes.tolist():
+                log.begin(index)
+            try:
+                status, units = _OK, target.call_batch(indexes)
+            except RequestError as error:
+                status, units = int(error.status), [0] * len(indexes)
+            except Exception:
+                status, units = _FAILED, [0] * len(indexes)
+            for index, each in zip(indexes.tolist(), units, strict=True):
+                log.end(index, status, each)
+
+    async def _run_loop(self, target: LoopTarget) -> None:
+        sender = _LoopSender(self, target)
+        await target.open(sender, self.settings.concurrency)
+        try:
+            await sender.run()
+        except asyncio.CancelledError:  # Ctrl-C, as asyncio.run reports it
+            self.interrupted_ns = time.monotonic_ns()
+            task = asyncio.current_task()
+            if task is not None and hasattr(task, "uncancel"):
+                task.uncancel()
+        finally:
+            self.pacer.stop()
+            await target.close()
+
+    def _result(self) -> DrivenLoad:
+        duplicates = self.log.duplicates
+        self.log.close()
+        stop_ns = self.interrupted_ns
+        due = len(self.rows) if stop_ns is None else int((self.rows["planned_ns"] <= stop_ns).sum())
+        rows = self.rows[:due].copy()
+        return DrivenLoad(
+            rows=rows,
+            start_ns=self.start_ns,
+            end_ns=int(rows["end_ns"].max(initial=self.start_ns)),
+            released_ns=self.pacer.released_ns()[:due],
+            interrupted=stop_ns is not None,
+            duplicates=duplicates,
+        )
+
+
+class _LoopSender:
+    """Sends what is due in the event loop, and keeps what the cap on the concurrency delays."""
+
+    def __init__(self, run: _OpenRun, target: LoopTarget) -> None:
+        self._run, self._log, self._send = run, run.log, target.send
+        self._free = run.settings.concurrency or len(run.rows)
+        self._queue: deque[int] = deque()
+        self._is_sending = False
+        self._done = asyncio.Event()
+        self.first = run.log.first
+
+    def end(self, index: int, status: int, units: int) -> None:
+        """Report the end of a request, and send the next one that waits."""
+        if not self._log.end(index, status, units):
+            return
+        self._free += 1
+        if self._queue and not self._is_sending:
+            self._send_queued()
+        elif self._log.ended == len(self._log):
+            self._done.set()
+
+    async def run(self) -> None:
+        """Send the whole plan; returns at the deadline at the latest."""
+        loop = asyncio.get_running_loop()
+        self._run.start()
+        file = self._run.pacer.fileno()
+        loop.add_reader(file, self._send_due)
+        deadline_ns = self._run.deadline_ns
+        try:
+            while not self._done.is_set() and (left_ns := deadline_ns - time.monotonic_ns()) > 0:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._done.wait(), min(left_ns / 1e9, PROGRESS_EVERY_S))
+                if self._run.settings.progress is not None:
+                    self._run.settings.progress(self._run.rows)
+        finally:
+            loop.remove_reader(file)
+
+    def _send_due(self) -> None:
+        self._queue.extend(self._run.pacer.take_ready().tolist())
+        self._send_queued()
+
+    def _send_queued(self) -> None:
+        # A target that ends a request at once calls `end` from inside `send`: the loop here sees it.
+        self._is_sending = True
+        while self._queue and self._free:
+            self._free -= 1
+            index = self._queue.popleft()
+            self._log.begin(index)
+            self._send(index)
+        self._is_sending = False
+        if self._log.ended == len(self._log):
+            self._done.set()
+
+
+class _ClosedRun:
+    def __init__(
+        self, count: int | None, duration_s: float | None, least: int, settings: DriveSettings
+    ) -> None:
+        self.settings = settings
+        self.duration_ns = None if duration_s is None else int(duration_s * 1e9)
+        self.least = least
+        self.count = _MOST_CLOSED if count is None else count
+        self.log = _native.RequestLog(self.count)
+        self.indexes = iter(range(self.count))
+        self.stopped = False
+        self.start_ns = 0
+
+    def run(self, target: ThreadTarget) -> DrivenLoad:
+        rows: Rows = np.frombuffer(self.log, REQUEST)
+        interrupted = False
+        with _prepared(target):
+            self.start_ns = time.monotonic_ns()
+            threads = _start_threads(lambda _: self._calls(target), self.settings.concurrency or 1)
+            try:
+                _join(threads, self._deadline_ns(), self.settings.progress, rows)
+            except KeyboardInterrupt:
+                interrupted = True
+            finally:
+                self.stopped = True
+        return self._result(rows, interrupted)
+
+    def _deadline_ns(self) -> int | None:
+        if self.duration_ns is None or self.least:
+            return None
+        return self.start_ns + self.duration_ns + int(self.settings.drain_s * 1e9)
+
+    def _calls(self, target: ThreadTarget) -> None:
+        call, begin_next, end = target.call, self.log.begin_next, self.log.end
+        former = -1
+        for index in self.indexes:
+            if self.stopped or self._is_over(index):
+                return
+            begin_next(index, former)
+            try:
+                units = call(index)
+            except RequestError as error:
+                end(index, error.status, 0)
+            except Exception:
+                end(index, _FAILED, 0)
+            else:
+                end(index, _OK, units)
+            former = index
+
+    def _is_over(self, index: int) -> bool:
+        return (
+            self.duration_ns is not None
+            and index >= self.least
+            and time.monotonic_ns() - self.start_ns >= self.duration_ns
+        )
+
+    def _result(self, rows: Rows, interrupted: bool) -> DrivenLoad:
+        duplicates = self.log.duplicates
+        sent = rows["sent_ns"] > 0
+        used = rows[: len(sent) - int(sent[::-1].argmax())] if sent.any() else rows[:0]
+        now_ns = time.monotonic_ns()
+        kept = used[used["sent_ns"] > 0].copy()
+        unfinished = kept["status"] <= int(RequestStatus.PENDING)
+        kept["end_ns"][unfinished], kept["status"][unfinished] = now_ns, int(RequestStatus.TIMEOUT)
+        return DrivenLoad(
+            rows=kept,
+            start_ns=self.start_ns,
+            end_ns=int(kept["end_ns"].max(initial=self.start_ns)),
+            released_ns=kept["sent_ns"],
+            interrupted=interrupted,
+            duplicates=duplicates,
+        )
+
+
+@contextlib.contextmanager
+def _prepared(target: ThreadTarget | BatchTarget) -> Iterator[None]:
+    target.prepare()
+    try:
+        yield
+    finally:
+        target.close()
+
+
+def _start_threads(work: Callable[[int], None], count: int) -> list[threading.Thread]:
+    # A request that never ends must not keep the process alive.
+    threads = [
+        threading.Thread(target=work, args=(place,), name=f"load {place}", daemon=True)
+        for place in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _join(
+    threads: list[threading.Thread], deadline_ns: int | None, progress: Progress | None, rows: Rows
+) -> None:
+    while alive := [thread for thread in threads if thread.is_alive()]:
+        left_s = (
+            PROGRESS_EVERY_S if deadline_ns is None else max((deadline_ns - time.monotonic_ns()) / 1e9, 0)
+        )
+        alive[0].join(min(left_s, PROGRESS_EVERY_S))
+        if progress is not None:
+            progress(rows)
+        if deadline_ns is not None and time.monotonic_ns() >= deadline_ns:
+            return

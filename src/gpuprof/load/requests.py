@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of requests: when each was planned, sent and completed, and how it ended.
+
+`_native.RequestLog` has the same layout (csrc/load/request_log.hpp).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof.errors import RunError
+
+Rows = npt.NDArray[np.void]
+Nanoseconds = npt.NDArray[np.int64]
+
+# Times are of the monotonic clock in nanoseconds; 0 is a moment that has not come. `units` are samples,
+# tokens, or the batch size, as the target counts.
+REQUEST = np.dtype(
+    [
+        ("planned_ns", np.int64),
+        ("sent_ns", np.int64),
+        ("first_ns", np.int64),
+        ("end_ns", np.int64),
+        ("status", np.int32),
+        ("units", np.uint32),
+    ]
+)
+_NAMES = tuple(REQUEST.names or ())
+
+
+class RequestStatus(IntEnum):
+    """How a request ended. The first four are known to the native core."""
+
+    PENDING = 0
+    OK = 1
+    TIMEOUT = 2  # no response until the deadline
+    NOT_SENT = 3  # still queued at the deadline
+    FAILED = 4  # the target raised
+    REFUSED = 5  # no connection
+    RESET = 6  # the connection was closed in the middle
+    HTTP_ERROR = 7  # a status other than 2xx
+    INCOMPLETE = 8  # a response that ends early
+    INVALID = 9  # a response that cannot be read
+
+
+def latency_ns(rows: Rows) -> Nanoseconds:
+    """Return the time from the planned arrival to the end. Of an unfinished request it is a lower bound."""
+    found: Nanoseconds = rows["end_ns"] - rows["planned_ns"]
+    return found
+
+
+def service_ns(rows: Rows) -> Nanoseconds:
+    """Return the time from sending to the end; -1 for what was never sent."""
+    return np.where(rows["sent_ns"] > 0, rows["end_ns"] - rows["sent_ns"], -1)
+
+
+def lateness_ns(rows: Rows) -> Nanoseconds:
+    """Return the time from the planned arrival to sending; -1 for what was never sent."""
+    return np.where(rows["sent_ns"] > 0, rows["sent_ns"] - rows["planned_ns"], -1)
+
+
+def first_ns(rows: Rows) -> Nanoseconds:
+    """Return the time from the planned arrival to the first part of the response; -1 without one."""
+    return np.where(rows["first_ns"] > 0, rows["first_ns"] - rows["planned_ns"], -1)
+
+
+def is_ok(rows: Rows) -> npt.NDArray[np.bool_]:
+    """Return which requests succeeded."""
+    found: npt.NDArray[np.bool_] = rows["status"] == RequestStatus.OK
+    return found
+
+
+def write_requests(rows: Rows, path: Path) -> None:
+    """Write rows as Parquet. Raises RunError where the file cannot be written."""
+    import duckdb
+
+    columns = {name: np.ascontiguousarray(rows[name]) for name in _NAMES}
+    try:
+        with duckdb.connect() as connection:
+            # Version 2 has encodings of differences, which halve times.
+            connection.execute(
+                "COPY (SELECT * FROM columns) TO ? (FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION V2)",
+                [str(path)],
+            )
+    except duckdb.Error as error:
+        raise RunError("cannot_write", f"{path}: cannot be written ({error})") from error
+    del columns
+
+
+def read_requests(path: Path) -> Rows:
+    """Read rows. Raises RunError for a file that is missing or has other columns."""
+    import duckdb
+
+    try:
+        with duckdb.connect() as connection:
+            columns = connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy()
+    except duckdb.Error as error:
+        raise RunError(
+            "cannot_read", f"{path}: cannot be read as requests ({error})", hint="name a result's folder"
+        ) from error
+    for name in _NAMES:
+        if name not in columns or np.ma.is_masked(columns[name]) or columns[name].dtype != REQUEST[name]:
+            raise RunError("damaged", f"{path}: column {name} has another type", hint="write it again")
+    rows = np.zeros(len(columns["planned_ns"]), REQUEST)
+    for name in _NAMES:
+        rows[name] = columns[name]
+    return rows
