@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpuprof.bench.compare.document import ComparisonDocument, VariantFigures
 from gpuprof.bench.report import summary
 from gpuprof.bench.report.conclusion import conclusions
 from gpuprof.bench.report.formatting import rate
@@ -81,18 +82,17 @@ def _table(table: Table) -> str:
 # --- recommendations -----------------------------------------------------------------------------
 
 
-def recommendations(content: Content) -> str:
-    """Return the recommendations as a document of their own."""
-    return "\n\n".join(filter(None, _recommended(content))) + "\n"
+def recommendations(content: Content, document: ComparisonDocument) -> str:
+    """Return the recommendations of a comparison as a document of their own."""
+    return "\n\n".join(filter(None, _recommended(content, document))) + "\n"
 
 
-def _recommended(content: Content) -> Iterator[str]:
-    document = content.document
+def _recommended(content: Content, document: ComparisonDocument) -> Iterator[str]:
     yield f"# Recommendations: {_text(content.title)}"
     yield _text(content.subtitle)
     yield "## What to deploy"
     yield f"**{_text(content.headline)}**"
-    yield _list(tuple(_deployed(content)))
+    yield _list(tuple(_deployed(content.choice, document)))
     yield "## Why"
     yield _cards(content)
     yield _list([str(each) for each in conclusions(document)])
@@ -109,9 +109,8 @@ def _recommended(content: Content) -> Iterator[str]:
             yield from (f"{_text(table.caption)}\n\n{_table(table)}" for table in section.tables[:1])
 
 
-def _deployed(content: Content) -> Iterator[str]:
+def _deployed(choice: VariantFigures | None, document: ComparisonDocument) -> Iterator[str]:
     """Yield what is needed to deploy the recommended variant, or that of each batch size."""
-    document, choice = content.document, content.choice
     for size, name in (document.summary.by_batch_size or {}).items():
         yield f"batch size {size}: {name}"
     if choice is None:

@@ -57,9 +57,12 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The whole report: what a reader sees first, then the sections."""
+    """The whole report: what a reader sees first, then the sections.
 
-    document: ComparisonDocument
+    `document` has the figures of a comparison; a report of something else has none, nor CSV and JSON of it.
+    """
+
+    document: ComparisonDocument | None
     looks: Mapping[str, Look]
     title: str
     subtitle: str
@@ -73,7 +76,17 @@ class Content:
     @property
     def choice(self) -> VariantFigures | None:
         """The recommended variant."""
-        return self.document.choice
+        return None if self.document is None else self.document.choice
+
+    @property
+    def choice_name(self) -> str | None:
+        """The name of the choice, whatever was measured of it."""
+        return None if self.document is None else self.document.summary.choice
+
+    @property
+    def variant_names(self) -> tuple[str, ...]:
+        """The names of the variants by their numbers."""
+        return () if self.document is None else tuple(each.name for each in self.document.variants)
 
     @property
     def figures(self) -> tuple[Figure, ...]:

@@ -88,11 +88,19 @@ def write_content(content: Content, formats: Sequence[str], folder: Path, stem: 
 _WRITERS: dict[str, Callable[[Content, Path], None]] = {
     "html": lambda content, path: write_whole(path, report_page(content)),
     "md": lambda content, path: write_whole(path, markdown(content)),
-    "recommendations": lambda content, path: write_whole(path, recommendations(content)),
-    "csv": lambda content, path: write_whole(path, to_csv(csv_rows(content.document), tuple(_COLUMNS))),
-    "json": lambda content, path: write_whole(path, to_json(plain_document(content.document))),
+    "recommendations": lambda content, path: write_whole(path, recommendations(content, _compared(content))),
+    "csv": lambda content, path: write_whole(path, to_csv(csv_rows(_compared(content)), tuple(_COLUMNS))),
+    "json": lambda content, path: write_whole(path, to_json(plain_document(_compared(content)))),
     "pdf": lambda content, path: print_pdf(report_page(content, for_paper=True), path),
 }
+
+
+def _compared(content: Content) -> ComparisonDocument:
+    if content.document is None:
+        raise BenchmarkError(
+            "unknown_format", f"{content.title}: only a comparison has this format; hint: use html, md, pdf"
+        )
+    return content.document
 
 
 # --- CSV -----------------------------------------------------------------------------------------
@@ -205,11 +213,10 @@ def report_page(content: Content, *, for_paper: bool = False) -> str:
     )
     as_html = importlib.import_module("markupsafe").Markup
     script, library = page_script(_ASSETS / "report.js"), plotly.get_plotlyjs()
-    document = content.document
-    bounds = {bound_of(layer) for each in document.variants for layer in each.layers or ()}
+    variants = () if content.document is None else content.document.variants
+    bounds = {bound_of(layer) for each in variants for layer in each.layers or ()}
     page: str = environment.from_string(asset(_ASSETS / "report.html")).render(
         content=content,
-        document=document,
         looks=content.looks,
         bounds=[each for each in LAYER_BOUNDS if each in bounds],
         for_paper=for_paper,
