@@ -15,7 +15,7 @@ from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.base import RequestError, RequestSink
 
 if TYPE_CHECKING:
-    from gpuprof.bench.frameworks.protocol import System
+    from gpuprof.bench.frameworks.base import FrameworkSystem
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class CoroutineTarget:
 class SystemTarget:
     """Calls a system of `gpuprof.bench` with inputs of one batch size."""
 
-    def __init__(self, system: System, batch_size: int = 1) -> None:
+    def __init__(self, system: FrameworkSystem, batch_size: int = 1) -> None:
         self.system = system
         self.batch_size = batch_size
         self._run: Callable[[], Any] = system.run
