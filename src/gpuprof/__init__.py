@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         benchmark,
         count_work,
         import_trace,
+        load,
         open,  # noqa: A004 - the contract's name
         profile,
     )
@@ -48,6 +49,7 @@ __all__ = [
     "benchmark",
     "count_work",
     "import_trace",
+    "load",
     "nsight_range",
     "open",
     "profile",
