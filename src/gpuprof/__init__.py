@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         benchmark,
         count_work,
         import_trace,
-        load,
         open,  # noqa: A004 - the contract's name
         profile,
     )
@@ -32,9 +31,11 @@ if TYPE_CHECKING:
         UnavailableError,
         WorkError,
     )
+    from gpuprof.load import LoadPackage
     from gpuprof.record.ranges import nsight_range
 
     __version__: str
+    load: LoadPackage
 
 __all__ = [
     "BenchmarkError",

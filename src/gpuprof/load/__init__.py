@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["open_result"]
 
 
-class _Load(types.ModuleType):
+class LoadPackage(types.ModuleType):
     """The package is a function too: `gpuprof.load(...)`, of the same name, would otherwise hide it."""
 
     def __call__(
@@ -66,4 +66,4 @@ class _Load(types.ModuleType):
         return getattr(result, name)
 
 
-sys.modules[__name__].__class__ = _Load
+sys.modules[__name__].__class__ = LoadPackage

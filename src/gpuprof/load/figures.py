@@ -61,12 +61,9 @@ def distribution_of(values_s: Floats) -> Distribution:
     """Return the figures of seconds; a quantile is an order statistic, with no interpolation."""
     ordered = np.sort(values_s)
     mean = float(ordered.mean()) if len(ordered) else math.inf
-    return Distribution(
-        len(ordered),
-        _finite(mean),
-        *(_finite(quantile(ordered, each)) for each in _QUANTILES),
-        _finite(float(ordered[-1]) if len(ordered) else math.inf),
-    )
+    p50, p90, p95, p99, p999 = (_finite(quantile(ordered, each)) for each in _QUANTILES)
+    maximum = _finite(float(ordered[-1]) if len(ordered) else math.inf)
+    return Distribution(len(ordered), _finite(mean), p50, p90, p95, p99, p999, maximum)
 
 
 def quantile(ordered: Floats, share: float) -> float:
