@@ -31,9 +31,11 @@ if TYPE_CHECKING:
         UnavailableError,
         WorkError,
     )
+    from gpuprof.load import LoadPackage
     from gpuprof.record.ranges import nsight_range
 
     __version__: str
+    load: LoadPackage
 
 __all__ = [
     "BenchmarkError",
@@ -48,6 +50,7 @@ __all__ = [
     "benchmark",
     "count_work",
     "import_trace",
+    "load",
     "nsight_range",
     "open",
     "profile",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpuprof import _native
+from gpuprof import _native, load
 from gpuprof.errors import BenchmarkError, GpuprofError, RecordingError, RunError, UnavailableError, WorkError
 from gpuprof.opened_run import (
     Run,
@@ -40,6 +40,7 @@ __all__ = [
     "count_work",
     "flamegraph_difference",
     "import_trace",
+    "load",
     "nsight_range",
     "open",
     "profile",

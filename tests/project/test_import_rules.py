@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recorded_program": {"opened_run", "record", "run", "analyze", *BASE},
     "profiling": {"recorded_program", "opened_run", "record", "run", "analyze", *BASE},
     "api": {"profiling", "recorded_program", "opened_run", "record", "analyze", "bench", "load", *BASE},
-    "__init__": {"record", "api", *BASE},
+    "__init__": {"record", "load", "api", *BASE},
     "cli": {"record", "run", "analyze", "render", "bench", "load", "doctor", "recorded_program", "api", *BASE}
     | {"__init__"},
     "__main__": {"cli"},

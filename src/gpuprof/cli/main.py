@@ -34,6 +34,7 @@ _MODULES = {
     "flamegraph": "pages",
     "gate": "gate",
     "import": "exchange",
+    "load": "load",
     "nsys": "exchange",
     "optimize": "optimize",
     "roofline": "pages",

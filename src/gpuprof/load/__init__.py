@@ -6,3 +6,64 @@
 Latency is counted from the planned arrival, so that a system that stalls cannot hide the requests that
 waited meanwhile.
 """
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuprof.load.result import LoadResult, open_result
+
+__all__ = ["open_result"]
+
+
+class LoadPackage(types.ModuleType):
+    """The package is a function too: `gpuprof.load(...)`, of the same name, would otherwise hide it."""
+
+    def __call__(
+        self,
+        target: Any,
+        inputs: Any = None,
+        *,
+        scenario: str = "server",
+        rate: float | None = None,
+        duration_s: float | None = None,
+        count: int | None = None,
+        pattern: str | None = None,
+        mix: str | None = None,
+        concurrency: int | None = None,
+        slo: str | None = None,
+        seed: int = 0,
+        out: str | None = None,
+    ) -> LoadResult:
+        """Send requests to a target by a plan, and measure their latencies from the plan (docs/load.md).
+
+        `target` is a function or coroutine function, called for each request (with `inputs`, if any), a
+        module with its `inputs`, the name of a model, `python:module:function`, or an object of
+        `gpuprof.load.targets`. `rate` is in requests per second. `out` is a folder for the result. Raises
+        BenchmarkError, before the first request, for what cannot work.
+        """
+        from gpuprof.load.result import LoadSettings
+        from gpuprof.load.run import run_load
+
+        name = (
+            target if isinstance(target, str) else str(getattr(target, "__qualname__", type(target).__name__))
+        )
+        settings = LoadSettings(name, scenario, pattern, rate, duration_s, count, concurrency, mix, slo, seed)
+        result = run_load(target, settings, inputs)
+        if out is not None:
+            result.save(out)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        # Importing gpuprof imports this package, which must cost nothing.
+        if name not in __all__:
+            raise AttributeError(f"module 'gpuprof.load' has no attribute {name!r}")
+        from gpuprof.load import result
+
+        return getattr(result, name)
+
+
+sys.modules[__name__].__class__ = LoadPackage

@@ -21,7 +21,7 @@ import numpy as np
 
 from gpuprof import _native
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.requests import REQUEST, Nanoseconds, RequestStatus, Rows
+from gpuprof.load.requests import Nanoseconds, RequestStatus, Rows, rows_of
 from gpuprof.load.targets.base import BatchTarget, LoopTarget, RequestError, Target, ThreadTarget
 
 # How long after the last planned arrival responses are waited for.
@@ -104,7 +104,7 @@ class _OpenRun:
         self.pacer = _native.Pacer(arrivals_ns)
         path = settings.log_path
         self.log = _native.RequestLog(len(arrivals_ns), "" if path is None else str(path))
-        self.rows: Rows = np.frombuffer(self.log, REQUEST)
+        self.rows: Rows = rows_of(self.log)
         self.start_ns = 0
         self.interrupted_ns: int | None = None
 
@@ -261,7 +261,7 @@ class _ClosedRun:
         self.start_ns = 0
 
     def run(self, target: ThreadTarget) -> DrivenLoad:
-        rows: Rows = np.frombuffer(self.log, REQUEST)
+        rows: Rows = rows_of(self.log)
         interrupted = False
         with _prepared(target):
             self.start_ns = time.monotonic_ns()

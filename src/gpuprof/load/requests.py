@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof import _native
 from gpuprof.errors import RunError
 
 Rows = npt.NDArray[np.void]
@@ -45,6 +46,12 @@ class RequestStatus(IntEnum):
     HTTP_ERROR = 7  # a status other than 2xx
     INCOMPLETE = 8  # a response that ends early
     INVALID = 9  # a response that cannot be read
+
+
+def rows_of(log: _native.RequestLog) -> Rows:
+    """Return the rows of a log, not a copy of them."""
+    rows: Rows = np.frombuffer(memoryview(log), REQUEST)
+    return rows
 
 
 def latency_ns(rows: Rows) -> Nanoseconds:

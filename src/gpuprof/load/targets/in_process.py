@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof.errors import BenchmarkError
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.base import RequestError, RequestSink
 
 if TYPE_CHECKING:
-    from gpuprof.bench.frameworks.protocol import System
+    from gpuprof.bench.frameworks.base import FrameworkSystem
 
 
 @dataclass(slots=True)
@@ -100,30 +102,52 @@ class CoroutineTarget:
         self._sink.end(index, status, self.units)
 
 
-class SystemTarget:
-    """Calls a system of `gpuprof.bench` with inputs of one batch size."""
+# Which take inputs of another batch size without being compiled for it.
+_ANY_SIZE = ("pytorch", "onnxruntime", "python")
 
-    def __init__(self, system: System, batch_size: int = 1) -> None:
-        self.system = system
-        self.batch_size = batch_size
-        self._run: Callable[[], Any] = system.run
-        self._wait = system.synchronize
+
+class SystemTarget:
+    """Calls a model of `gpuprof.bench`; request i has the batch size `sizes[i % len(sizes)]`.
+
+    A system lives in one thread: with a higher concurrency, calls wait for each other.
+    """
+
+    def __init__(self, make: Callable[[], FrameworkSystem], sizes: npt.NDArray[np.int64]) -> None:
+        self._make = make
+        self._sizes: list[int] = sizes.tolist()
+        self._arguments: dict[int, tuple[Any, ...]] = {}
+        self._size = 0
+        self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Load the model, make its inputs and call it once."""
-        self.system.import_framework()
-        self.system.load()
-        self.system.prepare(self.batch_size)
-        self.system.first_inference()
-        self._run, self._wait = self.system.run, self.system.synchronize
+        """Load the model, make inputs of each batch size and call it once with them."""
+        system = self._system = self._make()
+        distinct = sorted(set(self._sizes))
+        if len(distinct) > 1 and system.framework not in _ANY_SIZE:
+            raise BenchmarkError(
+                "mixed_batch_sizes",
+                f"--mix: models of {system.framework} are compiled for one batch size",
+                hint=f"use a model of {', '.join(_ANY_SIZE)}",
+            )
+        system.import_framework()
+        system.load()
+        for size in distinct:
+            system.prepare(size)
+            system.first_inference()
+            self._arguments[size] = system.arguments
+            self._size = size
 
     def call(self, index: int) -> int:
         """Call the model and wait for the device."""
-        del index
-        self._run()
-        self._wait()
-        return self.batch_size
+        size = self._sizes[index % len(self._sizes)]
+        with self._lock:
+            if size != self._size:
+                self._system.use(self._arguments[size])
+                self._size = size
+            self._system.run()
+            self._system.synchronize()
+        return size
 
     def close(self) -> None:
         """Release the model."""
-        self.system.close()
+        self._system.close()

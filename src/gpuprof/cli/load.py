@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof load`: latencies of requests that arrive by a plan."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprof.cli.measuring import exit_for_targets, terminated_like_interrupted
+from gpuprof.cli.options import seconds, typed
+from gpuprof.cli.usage import BadParameter, UsageError
+
+if TYPE_CHECKING:
+    from gpuprof.load.driver import Progress
+    from gpuprof.load.requests import Rows
+    from gpuprof.load.result import LoadResult, LoadSettings
+
+RESULTS_FOLDER = "gpuprof-load"
+_EXIT_INTERRUPTED = 130
+_COUNT = click.IntRange(min=1)
+
+
+def _rate(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
+    """Parse 200 or 200/s."""
+    if value is None:
+        return None
+    try:
+        return float(value.strip().removesuffix("/s"))
+    except ValueError:
+        raise BadParameter("invalid_rate", f"{value!r} is not a rate; hint: write 200 or 200/s.") from None
+
+
+def _time(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
+    from gpuprof.load.schedules import parse_time
+
+    return None if value is None else parse_time(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCommandOptions:
+    """The options of `gpuprof load`."""
+
+    target: str | None
+    scenario: str
+    rate: float | None
+    duration: float | None
+    count: int | None
+    pattern: str | None
+    mix: str | None
+    concurrency: int | None
+    slo: str | None
+    seed: int
+    drain: float
+    out: str
+    probe: bool
+    as_json: bool
+
+    def settings(self) -> LoadSettings:
+        """Return what is to be run."""
+        from gpuprof.load.result import LoadSettings
+
+        if self.target is None:
+            raise UsageError(
+                "no_target", "no TARGET; hint: name a model, as in model.py:build, or add --probe."
+            )
+        return LoadSettings(
+            target=self.target,
+            scenario=self.scenario,
+            pattern=self.pattern,
+            rate=self.rate,
+            duration_s=self.duration,
+            count=self.count,
+            concurrency=self.concurrency,
+            mix=self.mix,
+            slo=self.slo,
+            seed=self.seed,
+        )
+
+
+@click.command("load", short_help="Measure latencies of requests that arrive by a plan.")
+@click.argument("target", metavar="[TARGET]", required=False)
+@click.option(
+    "--scenario",
+    default="server",
+    show_default=True,
+    metavar="NAME",
+    help="Send requests as in single-stream, multi-stream, server (Poisson), offline, closed-loop, constant, "
+    "burst, ramp or trace.",
+)
+@click.option("--rate", metavar="200", callback=_rate, help="Plan this many requests per second.")
+@click.option("--duration", metavar="30s", callback=_time, help="Send requests for this time. Default: 10s.")
+@click.option(
+    "--count", type=_COUNT, metavar="N", help="Send N requests: offline (default: 1000) and closed loops."
+)
+@click.option(
+    "--pattern",
+    metavar="P",
+    help="Change the rate over time: constant, poisson, gamma:0.5, burst:5x,2s,every=30s, ramp:10-500, "
+    "diurnal:24h@1h, or a file with a time on each line. Default: that of the scenario.",
+)
+@click.option("--mix", metavar="batch=1:80,8:20", help="Mix batch sizes, with their weights.")
+@click.option(
+    "--concurrency",
+    type=_COUNT,
+    metavar="N",
+    help="Handle at most N requests at once; the others wait. Default: 1 in process.",
+)
+@click.option(
+    "--slo",
+    metavar="'p99<20ms'",
+    help="Check a target: exit with 1 if it is missed, with 3 if that is inconclusive.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Set the seed of the plan."
+)
+@click.option(
+    "--drain",
+    type=float,
+    callback=seconds,
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="Wait S seconds for responses after the last request; what is missing then counts as late.",
+)
+@click.option(
+    "--out",
+    default=RESULTS_FOLDER,
+    show_default=True,
+    metavar="DIR",
+    help="Write result.json and requests.parquet to DIR.",
+)
+@click.option("--probe", is_flag=True, help="Measure the generator itself, without a TARGET.")
+@click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
+@typed(LoadCommandOptions)
+def load(options: LoadCommandOptions) -> None:
+    """Send requests to TARGET by a plan and measure their latencies from the planned arrival.
+
+    TARGET is a model as of gpuprof bench, or python:module:function.
+    """
+    if options.probe:
+        _print_probe(options)
+        return
+    from gpuprof.load.run import LoadOptions, run_load
+
+    settings = options.settings()
+    with terminated_like_interrupted(), _live_figures() as progress:
+        found = run_load(
+            settings.target, settings, options=LoadOptions(drain_s=options.drain, progress=progress)
+        )
+    _report(found, options)
+
+
+def _report(found: LoadResult, options: LoadCommandOptions) -> None:
+    folder = found.save(Path(options.out))
+    if options.as_json:
+        click.echo(json.dumps(found.to_dict()))
+    else:
+        click.echo(str(found))
+        click.echo(f"written: {click.format_filename(folder)}", err=True)
+    if found.run.interrupted:
+        click.get_current_context().exit(_EXIT_INTERRUPTED)
+    exit_for_targets([found.verdict])
+
+
+def _print_probe(options: LoadCommandOptions) -> None:
+    from dataclasses import asdict
+
+    from gpuprof.load.probe import probe_machine
+    from gpuprof.text.units import format_duration
+
+    if options.target is not None:
+        raise UsageError("probe_and_target", "--probe measures the generator alone; hint: omit TARGET.")
+    found = probe_machine()
+    if options.as_json:
+        click.echo(json.dumps(asdict(found)))
+        return
+    late = [format_duration(None if each is None else each * 1e9)
+            for each in (found.lateness_p50_s, found.lateness_p99_s)]  # fmt: skip
+    click.echo(f"ceiling on a target that does nothing: {found.ceiling_per_s:,.0f} requests/s")
+    click.echo(f"lateness at 1,000 requests/s: p50 {late[0]}, p99 {late[1]}")
+
+
+@contextmanager
+def _live_figures() -> Iterator[Progress | None]:
+    """Yield what shows figures on one line of standard error; None where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    try:
+        yield _show
+    finally:
+        sys.stderr.write("\r\033[K")
+
+
+def _show(rows: Rows) -> None:
+    import numpy as np
+
+    from gpuprof.load.figures import latencies_s, quantile
+    from gpuprof.text.units import format_duration
+
+    ended = rows[rows["end_ns"] > 0]
+    recent = np.sort(latencies_s(ended[-1000:]))
+    p99 = quantile(recent, 0.99) if len(recent) else float("inf")
+    shown = format_duration(p99 * 1e9) if p99 < float("inf") else "-"
+    waiting = int((rows["sent_ns"] > 0).sum()) - len(ended)
+    sys.stderr.write(
+        f"\r\033[K{len(ended):,} of {len(rows):,} requests ended, {waiting:,} in service, p99 of the last "
+        f"1,000: {shown}"
+    )
+    sys.stderr.flush()

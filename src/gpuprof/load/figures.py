@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of request rows: quantiles from the plan, rates, Little's law, and the verdict on a target."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof.bench.results.target import LatencyTarget
+from gpuprof.bench.verdicts import TargetVerdict
+from gpuprof.load.requests import Rows, is_ok, latency_ns, lateness_ns, service_ns
+from gpuprof.stats.distributions import scipy_module, student_quantile
+from gpuprof.stats.quantiles import CONFIDENCE, samples_needed
+
+Floats = npt.NDArray[np.float64]
+BATCHES = 20
+_ROUNDING = 1e-9
+_QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Seconds at quantiles; None with too few requests, and where failed requests decide the quantile."""
+
+    count: int
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    p999: float | None
+    maximum: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LittlesLaw:
+    """N = X R (Little, Operations Research 9, 1961) from the first to the last planned arrival.
+
+    `in_system` is the mean number of requests planned and not ended, `rate_times_latency` the completions per
+    second times their mean latency. They differ where the queue grows.
+    """
+
+    in_system: float
+    rate_times_latency: float
+
+    @property
+    def gap(self) -> float:
+        """Return the difference relative to the number in the system."""
+        return abs(self.in_system - self.rate_times_latency) / self.in_system if self.in_system else 0.0
+
+
+def latencies_s(rows: Rows) -> Floats:
+    """Return the latency of each request from its plan; infinite where it has no successful response."""
+    return np.where(is_ok(rows), latency_ns(rows) / 1e9, np.inf)
+
+
+def distribution_of(values_s: Floats) -> Distribution:
+    """Return the figures of seconds; a quantile is an order statistic, with no interpolation."""
+    ordered = np.sort(values_s)
+    mean = float(ordered.mean()) if len(ordered) else math.inf
+    p50, p90, p95, p99, p999 = (_finite(quantile(ordered, each)) for each in _QUANTILES)
+    maximum = _finite(float(ordered[-1]) if len(ordered) else math.inf)
+    return Distribution(len(ordered), _finite(mean), p50, p90, p95, p99, p999, maximum)
+
+
+def quantile(ordered: Floats, share: float) -> float:
+    """Return the smallest of sorted values that is not below a fraction of them; infinite for too few."""
+    if len(ordered) * (1 - share) < 1 - 1e-9:
+        return math.inf
+    return float(ordered[max(math.ceil(share * len(ordered) - 1e-9) - 1, 0)])
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def service_distribution(rows: Rows) -> Distribution:
+    """Return the times from sending to the end, of requests that succeeded."""
+    return distribution_of(service_ns(rows[is_ok(rows)]) / 1e9)
+
+
+def lateness_distribution(rows: Rows) -> Distribution:
+    """Return the times from the plan to sending, of requests that were sent: the queue before the target."""
+    return distribution_of(lateness_ns(rows[rows["sent_ns"] > 0]) / 1e9)
+
+
+def generator_lateness_s(rows: Rows, concurrency: int | None) -> Floats:
+    """Return how late those requests were sent that found no queue and the target free: the generator's part.
+
+    `rows` are in the order of the plan; `concurrency` None is no cap.
+    """
+    sent = rows[rows["sent_ns"] > 0]
+    planned_ns = sent["planned_ns"]
+    former = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(sent["sent_ns"])[:-1]])
+    started = np.searchsorted(np.sort(sent["sent_ns"]), planned_ns, "right")
+    in_service = started - np.searchsorted(np.sort(sent["end_ns"]), planned_ns, "right")
+    is_free = former <= planned_ns
+    if concurrency is not None:
+        is_free &= in_service < concurrency
+    late_s: Floats = (sent["sent_ns"] - planned_ns)[is_free] / 1e9
+    return late_s
+
+
+def littles_law(rows: Rows) -> LittlesLaw | None:
+    """Return both sides of Little's law; None where all requests were planned at one moment."""
+    if not len(rows):
+        return None
+    begin, end = int(rows["planned_ns"].min()), int(rows["planned_ns"].max())
+    if end <= begin:
+        return None
+    inside_ns = np.minimum(rows["end_ns"], end) - np.minimum(rows["planned_ns"], end)
+    completed = rows["end_ns"] <= end
+    return LittlesLaw(
+        float(inside_ns.sum() / (end - begin)),
+        float(latency_ns(rows[completed]).sum() / (end - begin)),
+    )
+
+
+# --- the verdict on a target ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TargetJudgement:
+    """Whether a latency target is met, and the fraction of requests above its limit with a 95% interval.
+
+    The fraction and its ends are None for targets of the mean and the maximum, and with too few requests.
+    """
+
+    verdict: TargetVerdict
+    above: float | None = None
+    low: float | None = None
+    high: float | None = None
+    is_correlated: bool = False
+
+
+def judge(rows: Rows, target: LatencyTarget) -> TargetJudgement:
+    """Judge the latencies of one run against a target.
+
+    A quantile is below the limit if the fraction of requests above the limit is below 1 - q. Requests of one
+    run are correlated: the variance of the number above it, between BATCHES consecutive batches, is a
+    multiple of that of independent requests. So many requests count as one (batch means; Law, Simulation
+    Modeling and Analysis, 5th ed., 9.5). Where neighbouring batches are correlated too, the run is too short,
+    and the verdict inconclusive.
+    """
+    latencies = latencies_s(rows)
+    if not len(latencies):
+        return TargetJudgement(TargetVerdict.INCONCLUSIVE)
+    if target.figure == "max":
+        is_met = float(latencies.max()) < target.limit_s
+        return TargetJudgement(TargetVerdict.MET if is_met else TargetVerdict.MISSED)
+    share = target.share
+    if share is None:
+        return _judge_mean(latencies, target.limit_s)
+    if len(latencies) < max(samples_needed(share), 2 * BATCHES):
+        return TargetJudgement(TargetVerdict.INCONCLUSIVE)
+    above = (latencies >= target.limit_s).astype(np.float64)
+    # Few or no requests above the limit do not show how correlated they are; those above p90 do.
+    common = (latencies > quantile(np.sort(latencies), 0.9)).astype(np.float64)
+    low, value, high = _fraction_interval(above, max(_inflation(above), _inflation(common)))
+    is_correlated = _is_correlated(_batch_means(above))
+    verdict = _side(low, high, 1 - share)
+    if is_correlated and min(value / (1 - share), (1 - share) / value if value else 0) > _FAR:
+        verdict = TargetVerdict.INCONCLUSIVE
+    return TargetJudgement(verdict, value, low, high, is_correlated)
+
+
+# A fraction ten times too large or too small needs no precise interval.
+_FAR = 0.1
+
+
+def _judge_mean(latencies: Floats, limit_s: float) -> TargetJudgement:
+    if not np.isfinite(latencies).all():
+        return TargetJudgement(TargetVerdict.MISSED)
+    if len(latencies) < 2 * BATCHES:
+        return TargetJudgement(TargetVerdict.INCONCLUSIVE)
+    low, high = _mean_interval(latencies)
+    is_correlated = _is_correlated(_batch_means(latencies))
+    verdict = TargetVerdict.INCONCLUSIVE if is_correlated else _side(low, high, limit_s)
+    return TargetJudgement(verdict, is_correlated=is_correlated)
+
+
+def _side(low: float, high: float, limit: float) -> TargetVerdict:
+    if high < limit:
+        return TargetVerdict.MET
+    return TargetVerdict.MISSED if low >= limit else TargetVerdict.INCONCLUSIVE
+
+
+def _batch_means(values: Floats) -> Floats:
+    return np.array([float(part.mean()) for part in np.array_split(values, BATCHES)])
+
+
+def _inflation(above: Floats) -> float:
+    """Return the variance of the numbers in batches relative to that of independent requests, at least 1."""
+    means = _batch_means(above)
+    mean = float(means.mean())
+    if mean == 0:
+        return 1.0
+    return max(float(means.var(ddof=1)) * (len(above) / BATCHES) / (mean * (1 - mean) or 1.0), 1.0)
+
+
+def _fraction_interval(above: Floats, inflation: float) -> tuple[float, float, float]:
+    """Return low, value and high of a fraction: exact for Poisson counts (Garwood, Biometrika 28, 1936)."""
+    count, total = float(above.sum()), len(above)
+    if count == 0:
+        return 0.0, 0.0, 1 - (1 - CONFIDENCE) ** (inflation / total)
+    effective, tail = count / inflation, (1 - CONFIDENCE) / 2
+    gamma = scipy_module("special").gammaincinv
+    low, high = gamma(effective, tail), gamma(effective + 1, 1 - tail)
+    return float(low) * inflation / total, count / total, min(float(high) * inflation / total, 1.0)
+
+
+def _mean_interval(values: Floats) -> tuple[float, float]:
+    means = _batch_means(values)
+    half = float(student_quantile(1 - CONFIDENCE, BATCHES - 1)) * float(means.std(ddof=1))
+    return float(means.mean()) - half / math.sqrt(BATCHES), float(means.mean()) + half / math.sqrt(BATCHES)
+
+
+def _is_correlated(means: Floats) -> bool:
+    """Whether neighbouring batches are correlated (5%, one-sided)."""
+    centered = means - means.mean()
+    squares = float((centered**2).sum())
+    if squares <= (_ROUNDING * float(means.mean())) ** 2:  # the batches do not differ
+        return False
+    lag = float((centered[:-1] * centered[1:]).sum()) / squares
+    return lag > 1.645 / math.sqrt(BATCHES)

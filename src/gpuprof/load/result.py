@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of a load run: its settings, figures, verdict and warnings, and the row of each request.
+
+On disk it is a folder with `result.json` and `requests.parquet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuprof.bench.results.target import LatencyTarget, parse_target
+from gpuprof.bench.serialization import decode, encode, to_finite
+from gpuprof.bench.verdicts import TargetVerdict
+from gpuprof.errors import RunError
+from gpuprof.load.figures import (
+    Distribution,
+    LittlesLaw,
+    TargetJudgement,
+    distribution_of,
+    generator_lateness_s,
+    judge,
+    latencies_s,
+    lateness_distribution,
+    littles_law,
+    quantile,
+    service_distribution,
+)
+from gpuprof.load.probe import GENERATOR_BOUND
+from gpuprof.load.requests import RequestStatus, Rows, is_ok, read_requests, write_requests
+from gpuprof.load.warnings import LoadWarning, load_warning
+from gpuprof.stats.quantiles import samples_needed
+from gpuprof.text.sanitize import escape_text
+from gpuprof.text.table import Column, text_table
+from gpuprof.text.units import format_duration, format_share
+
+FORMAT = 1
+RESULT_FILE, REQUESTS_FILE = "result.json", "requests.parquet"
+_MOST_LITTLE_GAP = 0.1
+_MOST_LATE = 0.1  # of the median service time, at p99
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """What was asked for. `rate` and `duration_s` are None where the pattern or a count has them."""
+
+    target: str
+    scenario: str
+    pattern: str | None = None
+    rate: float | None = None
+    duration_s: float | None = None
+    count: int | None = None
+    concurrency: int | None = None
+    mix: str | None = None
+    slo: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRun:
+    """What was seen besides the rows. `ceiling_per_s` is the generator's own, None without a probe."""
+
+    start_ns: int
+    end_ns: int
+    closed: bool = False
+    interrupted: bool = False
+    duplicates: int = 0
+    ceiling_per_s: float | None = None
+    machine_warnings: tuple[LoadWarning, ...] = ()
+    environment: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """A load run. Latency is from the planned arrival to the end; failed requests count as infinitely late.
+
+    `rows` have the dtype `gpuprof.load.requests.REQUEST`, in the order of the plan.
+    """
+
+    settings: LoadSettings
+    run: LoadRun
+    rows: Rows
+
+    @property
+    def target(self) -> LatencyTarget | None:
+        """The latency target, None without one."""
+        return None if self.settings.slo is None else parse_target(self.settings.slo)
+
+    @property
+    def latency(self) -> Distribution:
+        """Seconds from the planned arrival to the end."""
+        return distribution_of(latencies_s(self.rows))
+
+    @property
+    def service(self) -> Distribution:
+        """Seconds from sending to the end, of requests that succeeded."""
+        return service_distribution(self.rows)
+
+    @property
+    def lateness(self) -> Distribution:
+        """Seconds from the planned arrival to sending: the wait for a free worker or connection."""
+        return lateness_distribution(self.rows)
+
+    @property
+    def planned_rate(self) -> float | None:
+        """Planned requests per second, None in a closed loop and where all arrive at once."""
+        if self.run.closed or len(self.rows) < 2:
+            return None
+        span_ns = int(self.rows["planned_ns"][-1] - self.rows["planned_ns"][0])
+        return (len(self.rows) - 1) / span_ns * 1e9 if span_ns > 0 else None
+
+    @property
+    def achieved_rate(self) -> float:
+        """Successful requests per second, until the last one ended."""
+        return int(is_ok(self.rows).sum()) / self._elapsed_s
+
+    @property
+    def units_per_s(self) -> float:
+        """Samples or tokens of successful requests per second."""
+        return float(self.rows["units"][is_ok(self.rows)].sum()) / self._elapsed_s
+
+    @property
+    def _elapsed_s(self) -> float:
+        return max(self.run.end_ns - self.run.start_ns, 1) / 1e9
+
+    @property
+    def statuses(self) -> dict[RequestStatus, int]:
+        """How many requests ended in which way."""
+        values, counts = np.unique(self.rows["status"], return_counts=True)
+        return {RequestStatus(int(value)): int(count) for value, count in zip(values, counts, strict=True)}
+
+    @property
+    def littles_law(self) -> LittlesLaw | None:
+        """Both sides of Little's law; None where all arrive at once."""
+        return littles_law(self.rows)
+
+    @property
+    def judgement(self) -> TargetJudgement | None:
+        """Whether the latency target is met, and how sure that is; None without a target."""
+        return None if self.target is None else judge(self.rows, self.target)
+
+    @property
+    def verdict(self) -> TargetVerdict | None:
+        """Whether the latency target is met; None without a target."""
+        found = self.judgement
+        return None if found is None else found.verdict
+
+    @property
+    def warnings(self) -> tuple[LoadWarning, ...]:
+        """What a reader must know to judge the figures."""
+        return (*self._generator_warnings(), *self._row_warnings(), *self.run.machine_warnings)
+
+    def _generator_warnings(self) -> Iterator[LoadWarning]:
+        rate, ceiling = self.planned_rate, self.run.ceiling_per_s
+        if rate is not None and ceiling is not None and rate > GENERATOR_BOUND * ceiling:
+            yield load_warning("generator_bound", rate=rate, ceiling=ceiling, limit=GENERATOR_BOUND)
+        if self.run.closed or rate is None:
+            return
+        late = np.sort(generator_lateness_s(self.rows, self.settings.concurrency or 1))
+        p99, service = quantile(late, 0.99) if len(late) >= 100 else 0.0, self.service.p50
+        if service is not None and p99 > _MOST_LATE * service:
+            yield load_warning("late", lateness_s=p99, service_s=service)
+
+    def _row_warnings(self) -> Iterator[LoadWarning]:
+        count, failed = len(self.rows), int((~is_ok(self.rows)).sum())
+        if self.run.interrupted:
+            yield load_warning("interrupted", requests=count)
+        if failed:
+            yield load_warning("failed_requests", failed=failed, requests=count)
+        if self.run.duplicates:
+            yield load_warning("duplicate_ends", duplicates=self.run.duplicates)
+        found = None if self.run.closed else self.littles_law
+        # With fewer in the system, one request at the end decides the difference.
+        if found is not None and found.gap > _MOST_LITTLE_GAP and found.gap * found.in_system > 1:
+            yield load_warning(
+                "not_steady", in_system=found.in_system, rate_times_latency=found.rate_times_latency
+            )
+        yield from self._target_warnings()
+
+    def _target_warnings(self) -> Iterator[LoadWarning]:
+        target, found = self.target, self.judgement
+        if target is None or found is None or target.share is None:
+            return
+        least = samples_needed(target.share)
+        if len(self.rows) < least:
+            yield load_warning(
+                "too_few_requests", percent=100 * target.share, requests=len(self.rows), least=least
+            )
+        elif found.is_correlated and found.verdict is TargetVerdict.INCONCLUSIVE:
+            yield load_warning("short_run", percent=100 * target.share)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON, without the rows; times are in seconds, and null is unavailable."""
+        found: dict[str, Any] = to_finite(
+            {
+                "kind": "load",
+                "format": FORMAT,
+                "settings": asdict(self.settings),
+                "requests": len(self.rows),
+                "statuses": {status.name.lower(): count for status, count in self.statuses.items()},
+                "planned_rate": self.planned_rate,
+                "achieved_rate": self.achieved_rate,
+                "units_per_s": self.units_per_s,
+                "latency_s": self.latency,
+                "service_s": self.service,
+                "lateness_s": self.lateness,
+                "littles_law": self.littles_law,
+                "judgement": self.judgement,
+                "warnings": [each.to_dict() for each in self.warnings],
+                "run": asdict(self.run),
+            }
+        )
+        return found
+
+    def save(self, folder: Path | str) -> Path:
+        """Write `result.json` and `requests.parquet` to a folder, which is made. Raises RunError."""
+        path = Path(folder)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            write_requests(self.rows, path / REQUESTS_FILE)
+            (path / RESULT_FILE).write_bytes(encode(self.to_dict()) + b"\n")
+        except OSError as error:
+            raise RunError(
+                "cannot_write", f"{path}: cannot be written ({error.strerror})", hint="choose another --out"
+            ) from error
+        return path
+
+    def __str__(self) -> str:
+        return _text(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What is read of `result.json`: the figures are computed from the rows again."""
+
+    settings: LoadSettings
+    run: LoadRun
+
+
+def open_result(folder: Path | str) -> LoadResult:
+    """Read a result. Raises RunError for a folder without one, GpuprofError for one that is damaged."""
+    path = Path(folder)
+    try:
+        text = (path / RESULT_FILE).read_bytes()
+    except OSError as error:
+        raise RunError(
+            "no_load_result", f"{path}: no result of a load run", hint="name a folder of gpuprof load --out"
+        ) from error
+    stored = decode(text, _Stored, str(path / RESULT_FILE))
+    return LoadResult(stored.settings, stored.run, read_requests(path / REQUESTS_FILE))
+
+
+# --- text for a terminal --------------------------------------------------------------------------
+
+_COLUMNS = ("", "mean", "p50", "p90", "p95", "p99", "p99.9", "max")
+
+
+def _text(result: LoadResult) -> str:
+    """Return the figures, the verdict and the warnings."""
+    lines = [_head(result), _rates(result), "", _table(result)]
+    law = result.littles_law
+    if law is not None and not result.run.closed:
+        lines += [
+            "",
+            f"Little's law: {law.in_system:.4g} requests in the system, rate x latency "
+            f"{law.rate_times_latency:.4g}",
+        ]
+    if result.run.ceiling_per_s is not None:
+        lines.append(f"Generator's ceiling: {result.run.ceiling_per_s:,.0f} requests/s")
+    lines += [_verdict(result)] if result.judgement is not None else []
+    lines += [f"warning: {each}" for each in result.warnings]
+    return "\n".join(lines)
+
+
+def _head(result: LoadResult) -> str:
+    settings = result.settings
+    parts = [settings.scenario, *([settings.pattern] if settings.pattern else [])]
+    if settings.concurrency is not None:
+        parts.append(f"concurrency {settings.concurrency}")
+    return f"{escape_text(settings.target)}: {escape_text(', '.join(parts))}, seed {settings.seed}"
+
+
+def _rates(result: LoadResult) -> str:
+    found = f"{len(result.rows):,} requests, {result.achieved_rate:,.4g}/s achieved"
+    if result.planned_rate is not None:
+        found += f" of {result.planned_rate:,.4g}/s planned"
+    if result.units_per_s > result.achieved_rate * 1.001:
+        found += f", {result.units_per_s:,.4g} units/s"
+    failed = {status: count for status, count in result.statuses.items() if status.name != "OK"}
+    return found + "".join(
+        f", {count:,} {status.name.lower().replace('_', ' ')}" for status, count in failed.items()
+    )
+
+
+def _table(result: LoadResult) -> str:
+    columns = [Column(name, right=bool(name)) for name in _COLUMNS]
+    rows = [("latency from plan", result.latency), ("service", result.service), ("lateness", result.lateness)]
+    return text_table(columns, [_cells(name, found) for name, found in rows])
+
+
+def _cells(name: str, found: Distribution) -> list[str]:
+    values = (found.mean, found.p50, found.p90, found.p95, found.p99, found.p999, found.maximum)
+    return [name, *("-" if each is None else format_duration(each * 1e9) for each in values)]
+
+
+def _verdict(result: LoadResult) -> str:
+    found, target = result.judgement, result.target
+    assert found is not None
+    assert target is not None
+    if found.above is None:
+        return f"{target.text}: {found.verdict}"
+    return (
+        f"{target.text}: {found.verdict} ({format_share(found.above)} of the requests are above, 95% CI "
+        f"{format_share(max(found.low or 0.0, 0.0))} to {format_share(found.high)})"
+    )

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a scenario: what is wrong is refused before the target is loaded, then plan, drive, and the result."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof.bench.facts import TextEnum
+from gpuprof.bench.measure.diagnostics import machine_warnings
+from gpuprof.bench.measure.host import describe_environment, read_state, use_between
+from gpuprof.bench.results.target import parse_target
+from gpuprof.errors import BenchmarkError
+from gpuprof.load.driver import DRAIN_S, DrivenLoad, DriveSettings, Progress, drive, drive_closed
+from gpuprof.load.probe import probe_ceiling
+from gpuprof.load.requests import Nanoseconds
+from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
+from gpuprof.load.schedules import AllAtOnce, check_count, check_positive, parse_mix, parse_pattern
+from gpuprof.load.targets.base import LoopTarget, Target, ThreadTarget
+from gpuprof.load.targets.finding import find_target
+from gpuprof.load.warnings import LoadWarning
+from gpuprof.stats.quantiles import samples_needed
+
+MULTI_STREAM_SAMPLES = 8
+DURATION_S = 10.0
+OFFLINE_COUNT = 1000
+
+
+class Scenario(TextEnum):
+    """How requests arrive."""
+
+    SINGLE_STREAM = "single-stream"  # each when the one before it ended
+    MULTI_STREAM = "multi-stream"  # the same with 8 samples a request
+    SERVER = "server"  # Poisson
+    OFFLINE = "offline"  # all at the start
+    CLOSED_LOOP = "closed-loop"  # as many clients as the concurrency, each waits for its response
+    CONSTANT = "constant"
+    BURST = "burst"
+    RAMP = "ramp"
+    TRACE = "trace"
+
+
+CLOSED = (Scenario.SINGLE_STREAM, Scenario.MULTI_STREAM, Scenario.CLOSED_LOOP)
+_PATTERNS = {
+    Scenario.SERVER: "poisson",
+    Scenario.CONSTANT: "constant",
+    Scenario.BURST: "burst:5x,2s,every=30s",
+}
+_PATTERN_STARTS = {Scenario.BURST: "burst", Scenario.RAMP: "ramp"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a run is made besides its settings. `probe` measures the generator's ceiling first."""
+
+    drain_s: float = DRAIN_S
+    probe: bool = True
+    log_path: Path | None = None
+    progress: Progress | None = None
+
+
+def run_load(
+    target: Any, settings: LoadSettings, inputs: Any = None, options: LoadOptions | None = None
+) -> LoadResult:
+    """Run a scenario against a target, and return what was measured until its end or Ctrl-C.
+
+    `target` is the name of one, a callable, a coroutine function, a module with its `inputs`, or a Target.
+    Raises GpuprofError, before the target is loaded, for what cannot work.
+    """
+    options = options or LoadOptions()
+    settings = checked(settings)
+    generator = np.random.default_rng(settings.seed)
+    arrivals = None if Scenario(settings.scenario) in CLOSED else _arrivals(settings, generator)
+    count = _MOST_SIZES if arrivals is None else len(arrivals)
+    found = find_target(target, inputs, _sizes(settings, count, generator))
+    if arrivals is None and isinstance(found, LoopTarget):
+        raise BenchmarkError(
+            "closed_loop_of_coroutines",
+            f"{settings.scenario} calls a function, and the target is a coroutine function",
+            hint="use --scenario server with a --rate",
+        )
+    check_requests(settings, None if arrivals is None else len(arrivals))
+    return _measured(found, settings, arrivals, options)
+
+
+_MOST_SIZES = 1 << 16  # a closed loop draws its batch sizes again after as many requests
+
+
+def checked(settings: LoadSettings) -> LoadSettings:
+    """Return settings with the defaults of their scenario. Raises BenchmarkError for what cannot work."""
+    scenario = _scenario(settings.scenario)
+    if settings.slo is not None:
+        parse_target(settings.slo)
+    if settings.mix is not None:
+        _check_mix(settings, scenario)
+    if settings.concurrency is not None:
+        DriveSettings(concurrency=settings.concurrency)
+    if settings.rate is not None:
+        check_positive(settings.rate, "rate", "requests per second above 0, as in 200")
+    if settings.duration_s is not None:
+        check_positive(settings.duration_s, "duration", "a time above 0, as in 30s")
+    if settings.count is not None:
+        check_count(settings.count)
+    if scenario in CLOSED or scenario is Scenario.OFFLINE:
+        return _checked_without_rate(settings, scenario)
+    if settings.count is not None:
+        raise _invalid("a number of requests with a rate", "set --duration instead of --count")
+    is_trace = scenario is Scenario.TRACE
+    pattern = settings.pattern or _PATTERNS.get(scenario)
+    if pattern is None:
+        wanted = "the path of a file with times" if is_trace else "as in ramp:10-500"
+        raise _invalid(f"--scenario {scenario} without a pattern", f"set --pattern, {wanted}")
+    start = _PATTERN_STARTS.get(scenario)
+    if start is not None and not pattern.startswith(start):
+        raise _invalid(f"--scenario {scenario} with --pattern {pattern}", "omit one of them")
+    duration_s = settings.duration_s or (None if is_trace else DURATION_S)
+    return dataclasses.replace(settings, pattern=pattern, duration_s=duration_s)
+
+
+def _scenario(text: str) -> Scenario:
+    try:
+        return Scenario(text)
+    except ValueError:
+        raise BenchmarkError(
+            "unknown_scenario", f"scenario {text!r} is not known", hint=f"use {', '.join(Scenario)}"
+        ) from None
+
+
+def _check_mix(settings: LoadSettings, scenario: Scenario) -> None:
+    assert settings.mix is not None
+    mix = parse_mix(settings.mix)
+    if mix.name != "batch":
+        raise _invalid(f"--mix {settings.mix}: requests have no {mix.name}", "use batch=1:80,8:20")
+    if scenario is Scenario.MULTI_STREAM:
+        raise _invalid("multi-stream has 8 samples in each request", "omit --mix")
+
+
+def _checked_without_rate(settings: LoadSettings, scenario: Scenario) -> LoadSettings:
+    given = {"rate": settings.rate, "pattern": settings.pattern}
+    for name, value in given.items():
+        if value is not None:
+            raise _invalid(f"--scenario {scenario} with a {name}", f"omit --{name}")
+    if scenario is Scenario.OFFLINE:
+        if settings.duration_s is not None:
+            raise _invalid("offline ends with its last request", "set --count instead of --duration")
+        return dataclasses.replace(settings, count=settings.count or OFFLINE_COUNT)
+    if scenario is not Scenario.CLOSED_LOOP and (settings.concurrency or 1) > 1:
+        raise _invalid(f"--scenario {scenario} has one request at a time", "use closed-loop")
+    if settings.count is None and settings.duration_s is None:
+        return dataclasses.replace(settings, duration_s=DURATION_S)
+    return settings
+
+
+def _invalid(message: str, hint: str) -> BenchmarkError:
+    return BenchmarkError("invalid_load", message, hint=hint)
+
+
+def check_requests(settings: LoadSettings, planned: int | None) -> None:
+    """Raise BenchmarkError where the plan has fewer requests than the quantile of the target needs."""
+    target = None if settings.slo is None else parse_target(settings.slo)
+    planned = settings.count if planned is None else planned
+    if target is None or target.share is None or planned is None:
+        return
+    least = samples_needed(target.share)
+    if planned < least:
+        raise BenchmarkError(
+            "too_few_requests",
+            f"--slo {target.text} needs {least:,} requests, and the plan has {planned:,}",
+            hint="use a longer --duration, a higher --rate or count, or a lower quantile",
+        )
+
+
+def _arrivals(settings: LoadSettings, generator: np.random.Generator) -> Nanoseconds:
+    if settings.scenario == Scenario.OFFLINE:
+        return AllAtOnce(settings.count or OFFLINE_COUNT).arrivals_ns(generator)
+    assert settings.pattern is not None
+    schedule = parse_pattern(settings.pattern, rate=settings.rate, duration_s=settings.duration_s)
+    return schedule.arrivals_ns(generator)
+
+
+def _sizes(settings: LoadSettings, count: int, generator: np.random.Generator) -> npt.NDArray[np.int64]:
+    if settings.mix is not None:
+        return parse_mix(settings.mix).draw(count, generator)
+    samples = MULTI_STREAM_SAMPLES if settings.scenario == Scenario.MULTI_STREAM else 1
+    return np.full(1, samples, np.int64)
+
+
+def _measured(
+    target: Target, settings: LoadSettings, arrivals: Nanoseconds | None, options: LoadOptions
+) -> LoadResult:
+    is_loop = isinstance(target, LoopTarget)
+    probe = probe_ceiling(settings.concurrency, in_loop=is_loop) if options.probe else None
+    how = DriveSettings(settings.concurrency, options.drain_s, options.log_path, options.progress)
+    before = read_state()
+    if arrivals is not None:
+        load = drive(target, arrivals, how)
+    else:
+        assert isinstance(target, ThreadTarget)
+        load = drive_closed(target, count=settings.count, duration_s=settings.duration_s, settings=how)
+    return _result(load, settings, None if probe is None else probe.ceiling_per_s, before, arrivals is None)
+
+
+def _result(
+    load: DrivenLoad, settings: LoadSettings, ceiling: float | None, before: Any, closed: bool
+) -> LoadResult:
+    use = use_between(before, read_state())
+    run = LoadRun(
+        start_ns=load.start_ns,
+        end_ns=load.end_ns,
+        closed=closed,
+        interrupted=load.interrupted,
+        duplicates=load.duplicates,
+        ceiling_per_s=ceiling,
+        # Switches belong to threads that wait, which is what a generator does.
+        machine_warnings=tuple(
+            LoadWarning(each.code, dict(each.values))
+            for each in machine_warnings(use, len(load.rows))
+            if each.code != "involuntary_context_switches"
+        ),
+        environment=describe_environment(),
+    )
+    return LoadResult(settings, run, load.rows)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which target a user means: a name on the command line, or an object in Python."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof.errors import BenchmarkError
+from gpuprof.load.targets.base import BatchTarget, LoopTarget, Target, ThreadTarget
+from gpuprof.load.targets.in_process import CallableTarget, CoroutineTarget, SystemTarget
+
+_PYTHON = "python:"
+Sizes = npt.NDArray[np.int64]
+
+
+def find_target(target: Any, inputs: Any, sizes: Sizes) -> Target:
+    """Return the target that is meant; a model is not loaded yet. Raises GpuprofError.
+
+    `sizes` are batch sizes of requests, in turn; a callable is called as it is and counts them as units.
+    """
+    if isinstance(target, str):
+        return _named(target, sizes)
+    if isinstance(target, (ThreadTarget, BatchTarget, LoopTarget)):
+        return target
+    return _of_callable(target, inputs, sizes)
+
+
+def _of_callable(target: Any, inputs: Any, sizes: Sizes) -> Target:
+    if len(sizes) > 1:
+        raise BenchmarkError(
+            "mix_of_callable",
+            "--mix sets the batch sizes of a model, and the target is a callable",
+            hint="name a model, as in model.py:build",
+        )
+    if inspect.iscoroutinefunction(target):
+        call = target if inputs is None else partial(target, inputs)
+        return CoroutineTarget(call, units=int(sizes[0]))
+    from gpuprof.bench.measure.callable import CallableSystem
+
+    system = CallableSystem(target, inputs)
+    return CallableTarget(_waited(system.run, system.waiting), units=int(sizes[0]))
+
+
+def _waited(
+    run: Callable[[], object], waiting: Callable[[], Callable[[], object] | None]
+) -> Callable[[], object]:
+    wait = waiting()
+    if wait is None:
+        return run
+
+    def run_and_wait() -> None:
+        run()
+        wait()
+
+    return run_and_wait
+
+
+def _named(text: str, sizes: Sizes) -> Target:
+    if "://" in text:
+        raise BenchmarkError(
+            "unknown_target",
+            f"{text}: no target of this kind",
+            hint="use model.py:build or python:module:function",
+        )
+    if text.startswith(_PYTHON):
+        return _of_callable(_imported(text), None, sizes)
+    from gpuprof.bench.config import SystemSpec
+    from gpuprof.bench.frameworks import make_system
+    from gpuprof.bench.validation import check_spec
+
+    spec = SystemSpec(text)
+    check_spec(spec)
+    return SystemTarget(partial(make_system, spec), sizes)
+
+
+def _imported(text: str) -> Any:
+    module, _, attribute = text.removeprefix(_PYTHON).rpartition(":")
+    if not module or not attribute.isidentifier():
+        raise BenchmarkError(
+            "invalid_target_name", f"{text}: no function", hint="write python:package.module:function"
+        )
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ImportError as error:
+        raise BenchmarkError(
+            "cannot_import", f"{text}: {module} cannot be imported ({error})", hint="check the module's name"
+        ) from error
+    if not callable(found):
+        raise BenchmarkError(
+            "invalid_target_name", f"{text}: {module} has no function {attribute}", hint="check its name"
+        )
+    return found

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings about a load result as typed values; their texts are here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuprof.bench.messages import fact_text
+from gpuprof.text.messages import Messages
+
+_MESSAGES = Messages(
+    {
+        "generator_bound": "the rate of {rate:,.4g}/s is above {limit:.0%} of what the generator reaches on "
+        "a target that does nothing, {ceiling:,.4g}/s: the figures may be those of the generator",
+        "late": "requests that found the target free were sent late: {lateness_s:time} at p99, next to a "
+        "median service time of {service_s:time}",
+        "not_steady": "the queue is not in a steady state: {in_system:.4g} requests were in the system, and "
+        "rate times latency is {rate_times_latency:.4g}",
+        "too_few_requests": "too few requests for p{percent:g} (n={requests:,}, needs {least:,})",
+        "short_run": "waiting requests delay the ones after them for longer than a twentieth of the run: "
+        "its p{percent:g} has no reliable verdict; run longer",
+        "failed_requests": "{failed:,} of {requests:,} requests failed or have no response, and count "
+        "as late",
+        "duplicate_ends": "the target reported the end of {duplicates:,} requests twice",
+        "interrupted": "interrupted: {requests:,} requests were due until then",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWarning:
+    """What a reader must know to judge a result: a code and plain values in SI units."""
+
+    code: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if self.code in _MESSAGES.codes:
+            return _MESSAGES.text(self.code, self.values)
+        return fact_text(self.code, self.values)  # about the machine, as of a benchmark
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON, with the text for people."""
+        return {"code": self.code, "values": dict(self.values), "text": str(self)}
+
+
+def load_warning(code: str, **values: Any) -> LoadWarning:
+    """Return a warning with its values."""
+    return LoadWarning(code, values)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gpuprof.cli.main import cli
+from gpuprof.load import open_result
+
+
+@pytest.fixture
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "load_targets_of_test.py").write_text("def respond():\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "python:load_targets_of_test:respond"
+
+
+@pytest.mark.parametrize(("slo", "code"), [("max<60s", 0), ("max<1ns", 1), ("p50<60s", 0)])
+def test_the_exit_code_is_the_verdict(target: str, tmp_path: Path, slo: str, code: int) -> None:
+    words = ["load", target, "--rate", "3000/s", "--duration", "100ms", "--slo", slo, "--out"]
+    done = CliRunner().invoke(cli, [*words, str(tmp_path / "out")])
+    assert done.exit_code == code
+    assert slo in done.stdout
+    assert len(open_result(tmp_path / "out").rows) == 300
+
+
+def test_json_has_the_figures(target: str, tmp_path: Path) -> None:
+    words = ["load", target, "--scenario", "offline", "--count", "50", "--json", "--out"]
+    done = CliRunner().invoke(cli, [*words, str(tmp_path / "out")])
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert (found["kind"], found["requests"], found["statuses"]) == ("load", 50, {"ok": 50})
+    assert found["settings"]["scenario"] == "offline"
+
+
+def test_the_probe_takes_no_target(target: str) -> None:
+    done = CliRunner().invoke(cli, ["load", target, "--probe"])
+    assert done.exit_code == 2
+    assert "omit TARGET" in done.stderr
+
+
+def test_a_target_is_needed() -> None:
+    done = CliRunner().invoke(cli, ["load", "--rate", "5"])
+    assert done.exit_code == 2
+    assert "no TARGET" in done.stderr
