@@ -43,6 +43,16 @@ def _time(_context: click.Context, _parameter: click.Parameter, value: str | Non
     return None if value is None else parse_time(value)
 
 
+def _report_formats(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    """Read formats, and refuse what cannot be written before anything is measured."""
+    formats = tuple(filter(None, (word.strip() for word in value.split(","))))
+    if formats:
+        from gpuprof.load.report import check_formats
+
+        check_formats(formats)
+    return formats
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCommandOptions:
     """The options of `gpuprof load`."""
@@ -59,6 +69,7 @@ class LoadCommandOptions:
     seed: int
     drain: float
     out: str
+    report: tuple[str, ...]
     probe: bool
     as_json: bool
 
@@ -136,6 +147,13 @@ class LoadCommandOptions:
     metavar="DIR",
     help="Write result.json and requests.parquet to DIR.",
 )
+@click.option(
+    "--report",
+    metavar="html,md,csv,json,pdf",
+    default="",
+    callback=_report_formats,
+    help="Write reports in these formats to DIR.",
+)
 @click.option("--probe", is_flag=True, help="Measure the generator itself, without a TARGET.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 @typed(LoadCommandOptions)
@@ -159,6 +177,10 @@ def load(options: LoadCommandOptions) -> None:
 
 def _report(found: LoadResult, options: LoadCommandOptions) -> None:
     folder = found.save(Path(options.out))
+    if options.report:
+        from gpuprof.load.report import write_report
+
+        write_report(found, options.report, folder)
     if options.as_json:
         click.echo(json.dumps(found.to_dict()))
     else:

@@ -271,7 +271,8 @@ def _text(result: LoadResult) -> str:
         ]
     if result.run.ceiling_per_s is not None:
         lines.append(f"Generator's ceiling: {result.run.ceiling_per_s:,.0f} requests/s")
-    lines += [_verdict(result)] if result.judgement is not None else []
+    verdict = verdict_text(result)
+    lines += [verdict] if verdict else []
     lines += [f"warning: {each}" for each in result.warnings]
     return "\n".join(lines)
 
@@ -291,9 +292,7 @@ def _rates(result: LoadResult) -> str:
     if result.units_per_s > result.achieved_rate * 1.001:
         found += f", {result.units_per_s:,.4g} units/s"
     failed = {status: count for status, count in result.statuses.items() if status.name != "OK"}
-    return found + "".join(
-        f", {count:,} {status.name.lower().replace('_', ' ')}" for status, count in failed.items()
-    )
+    return found + "".join(f", {count:,} {status_text(status)}" for status, count in failed.items())
 
 
 def _table(result: LoadResult) -> str:
@@ -307,10 +306,16 @@ def _cells(name: str, found: Distribution) -> list[str]:
     return [name, *("-" if each is None else format_duration(each * 1e9) for each in values)]
 
 
-def _verdict(result: LoadResult) -> str:
+def status_text(status: RequestStatus) -> str:
+    """Return how a request ended, in words."""
+    return status.name.lower().replace("_", " ")
+
+
+def verdict_text(result: LoadResult) -> str | None:
+    """Return whether the latency target is met, with the fraction above it; None without a target."""
     found, target = result.judgement, result.target
-    assert found is not None
-    assert target is not None
+    if found is None or target is None:
+        return None
     if found.above is None:
         return f"{target.text}: {found.verdict}"
     return (

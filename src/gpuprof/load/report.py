@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a load: HTML, Markdown and PDF as of a benchmark, and a CSV of its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from gpuprof.bench.report import formatting
+from gpuprof.bench.report.sections import Content, Section, section_of
+from gpuprof.bench.report.table import Table, facts_table, figure, table_of, whole
+from gpuprof.bench.report.writers import check_formats as check_packages
+from gpuprof.bench.report.writers import write_content
+from gpuprof.bench.results.files import to_csv, to_json, write_whole
+from gpuprof.errors import BenchmarkError
+from gpuprof.load.figures import Distribution
+from gpuprof.load.plots import heat_map, latency_over_time, rates_over_time, tail
+from gpuprof.load.result import LoadResult, status_text, verdict_text
+from gpuprof.render.page import readable
+
+FORMATS = ("html", "md", "csv", "json", "pdf")
+_OWN = ("csv", "json")
+_TITLES = {
+    "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "p999": "p99.9", "maximum": "Max", "mean": "Mean",
+}  # fmt: skip
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Raise BenchmarkError for what is no format, UnavailableError for what one needs and is missing."""
+    unknown = [each for each in formats if each not in FORMATS]
+    if unknown:
+        raise BenchmarkError(
+            "unknown_format", f"{unknown[0]!r} is not a report format", hint=f"use {', '.join(FORMATS)}"
+        )
+    check_packages([each for each in formats if each not in _OWN])
+
+
+def write_report(
+    result: LoadResult, formats: Sequence[str], folder: Path, stem: str = "report"
+) -> list[Path]:
+    """Write a load as files `stem.html` and so on; returns their paths. Raises GpuprofError."""
+    check_formats(formats)
+    others = [each for each in formats if each not in _OWN]
+    paths = write_content(load_content(result), others, folder, stem)
+    for each in dict.fromkeys(formats):
+        if each in _OWN:
+            path = folder / f"{stem}.{each}"
+            rows = list(csv_rows(result))
+            write_whole(path, to_csv(rows, tuple(rows[0])) if each == "csv" else to_json(result.to_dict()))
+            paths.append(path)
+    return paths
+
+
+def load_content(result: LoadResult) -> Content:
+    """Return the content of the report of one load."""
+    settings = result.settings
+    return Content(
+        document=None,
+        looks={},
+        title=f"Load on {readable(settings.target)}",
+        subtitle=", ".join(filter(None, (settings.scenario, settings.pattern, _when(result)))),
+        headline=_headline(result),
+        lines=tuple(map(str, result.warnings)),
+        recommendations=(),
+        cards=(),
+        failures=(),
+        sections=tuple(each for each in _sections(result) if each.figures or each.tables or each.lines),
+    )
+
+
+def _when(result: LoadResult) -> str | None:
+    found = result.run.environment.get("date")
+    return None if found is None else str(found)
+
+
+def _headline(result: LoadResult) -> str:
+    rates = f"{len(result.rows):,} requests, {formatting.rate(result.achieved_rate)} achieved"
+    if result.planned_rate is not None:
+        rates += f" of {formatting.rate(result.planned_rate)} planned"
+    verdict = verdict_text(result)
+    return f"{rates}. {verdict}" if verdict else rates
+
+
+def _sections(result: LoadResult) -> Iterator[Section]:
+    rows, end_ns = result.rows, result.run.end_ns
+    yield section_of(
+        "latency",
+        "Latency",
+        latency_table(result),
+        figures=(latency_over_time(rows, None if result.target is None else result.target.limit_s),),
+        lead="What a request waits for before it is sent is part of its latency.",
+    )
+    lead = "How many requests took longer; the distance of both lines is the time before sending."
+    yield section_of("tail", "Tail", figures=(tail(rows),), lead=lead)
+    yield section_of("heat", "Latency over time", figures=(heat_map(rows),))
+    yield section_of("rates", "Rates", status_table(result), figures=(rates_over_time(rows, end_ns),))
+    yield section_of("environment", "Test environment", facts_table("Where.", result.run.environment))
+    yield section_of("method", "Methodology", facts_table("What was sent.", _method(result)))
+
+
+def _method(result: LoadResult) -> dict[str, object]:
+    law = result.littles_law
+    return {
+        **{name: value for name, value in asdict(result.settings).items() if value is not None},
+        "generator's ceiling per second": result.run.ceiling_per_s,
+        "requests in the system (Little's law)": None if law is None else law.in_system,
+        "rate times latency": None if law is None else law.rate_times_latency,
+    }
+
+
+def latency_table(result: LoadResult) -> Table | None:
+    """Return the figures of the latency, and of its two parts."""
+    columns: dict[str, Any] = {"Requests": lambda found: whole(found.count)}
+    for name, title in _TITLES.items():
+        columns[title] = lambda found, name=name: figure(getattr(found, name), formatting.time)
+    parts = {
+        "latency": result.latency,
+        "service": result.service,
+        "lateness": result.lateness,
+    }
+    caption = (
+        "Latency is from the planned arrival to the end, service from sending to the end, lateness from the "
+        "planned arrival to sending. Failed requests are the longest, and have no service time."
+    )
+    return table_of(caption, columns, parts.items(), first="Time")
+
+
+def status_table(result: LoadResult) -> Table | None:
+    """Return how requests ended."""
+    total = max(len(result.rows), 1)
+    columns: dict[str, Any] = {
+        "Requests": whole,
+        "Of all": lambda count: figure(count / total, formatting.share),
+    }
+    ends = {status_text(status): count for status, count in result.statuses.items()}
+    return table_of("How requests ended.", columns, ends.items(), first="End")
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+def csv_rows(result: LoadResult) -> Iterator[dict[str, Any]]:
+    """Yield one row for the run; times are in milliseconds, an empty cell is unavailable."""
+    row: dict[str, Any] = {
+        **{name: readable(str(value)) if isinstance(value, str) else value
+           for name, value in asdict(result.settings).items()},
+        "requests": len(result.rows),
+        "failed": sum(count for status, count in result.statuses.items() if status.name != "OK"),
+        "planned_rate": result.planned_rate,
+        "achieved_rate": result.achieved_rate,
+        "units_per_s": result.units_per_s,
+    }  # fmt: skip
+    for kind in ("latency", "service", "lateness"):
+        found: Distribution = getattr(result, kind)
+        for each in fields(Distribution):
+            value = getattr(found, each.name)
+            if each.name != "count":
+                row[f"{kind}_{each.name}_ms"] = None if value is None else value * 1e3
+    row["verdict"] = None if result.verdict is None else str(result.verdict)
+    row["warnings"] = "; ".join(dict.fromkeys(each.code for each in result.warnings)) or None
+    yield row
