@@ -71,7 +71,7 @@ class Exchange(asyncio.Protocol):
             head, separator, rest = self._received.partition(b"\r\n\r\n")
             if not separator:
                 return
-            _, _, after = head.lower().partition(b"content-length:")
+            _, _, after = head.lower().partition(b"\r\ncontent-length:")
             length = int(after.split(b"\r\n")[0] or b"0") if after else 0
             if len(rest) < length:
                 return

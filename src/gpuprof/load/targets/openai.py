@@ -27,6 +27,7 @@ from gpuprof.load.targets.token_times import TokenSink
 
 CHAT, COMPLETIONS = "chat/completions", "completions"
 _DONE = b"[DONE]"
+_NO_ERROR = (b"", b"null")
 # One token of most vocabularies, with the space.
 _WORD = "word "
 
@@ -57,7 +58,7 @@ class _Usage(msgspec.Struct):
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = msgspec.Raw()
 
 
 _DECODE: Callable[[bytes], _Chunk] = msgspec.json.Decoder(_Chunk).decode
@@ -107,7 +108,7 @@ class StreamReader:
             self._error = self._error or ResponseStatus.INVALID_RESPONSE
             return
         self._events_seen += 1
-        if chunk.error is not None and bytes(chunk.error) != b"null":
+        if bytes(chunk.error) not in _NO_ERROR:
             self._error = self._error or ResponseStatus.STREAM_ERROR
         before = self._counted
         if chunk.usage is not None and chunk.usage.completion_tokens is not None:

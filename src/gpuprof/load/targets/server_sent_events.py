@@ -18,23 +18,24 @@ class EventTooLongError(ValueError):
 class EventReader:
     """Splits the bytes of one response into the data of its events."""
 
-    __slots__ = ("_data", "_is_first", "_rest")
+    __slots__ = ("_data", "_is_first", "_rest", "_size")
 
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
         self._is_first = True
+        self._size = 0
 
     def feed(self, received: bytes) -> list[bytes]:
         """Return the data of the events that `received` completes."""
         lines = (self._rest + received).splitlines(keepends=True)
         # A CR at the end may be the first half of CR LF.
         self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
-        if len(self._rest) + sum(map(len, self._data)) > _LONGEST_EVENT:
-            raise EventTooLongError
         events: list[bytes] = []
         for line in lines:
             self._take(line.rstrip(b"\r\n"), events)
+        if len(self._rest) + self._size > _LONGEST_EVENT:
+            raise EventTooLongError
         return events
 
     def _take(self, line: bytes, events: list[bytes]) -> None:
@@ -44,10 +45,12 @@ class EventReader:
             if self._data:
                 events.append(b"\n".join(self._data))
                 self._data.clear()
+                self._size = 0
             return
         name, _, value = line.partition(b":")
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
+            self._size += len(value)
 
     def finish(self) -> list[bytes]:
         """Return the event that a last CR completed, once the response is over."""

@@ -52,7 +52,7 @@ class TensorInput:
         """Return the values in the protocol's binary form: row-major, little-endian."""
         values = self.values(seed)
         if self.datatype == "BF16":
-            return (values.view("<u4") >> 16).astype("<u2").tobytes()
+            return bytes((values.view("<u4") >> 16).astype("<u2").tobytes())
         if self.datatype == "BYTES":
             return b"".join(struct.pack("<I", len(each)) + each.encode() for each in values.ravel())
         return bytes(values.tobytes())
