@@ -18,14 +18,13 @@ import numpy as np
 from gpuprof.bench.results.target import LatencyTarget, parse_target
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.targets.statuses import ResponseStatus
 from gpuprof.stats.proportions import exact_share
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from gpuprof.stats.arrays import Floats
-
-_OK = 0
 
 
 class StreamMetric(str, Enum):
@@ -39,7 +38,7 @@ class StreamMetric(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class StreamTimes:
-    """Columns of the requests of a load: nanoseconds, statuses (0 is OK), tokens; `first_ns` may be 0."""
+    """Columns of the requests of a load: nanoseconds, statuses, tokens; `first_ns` may be 0."""
 
     planned_ns: npt.NDArray[np.int64]
     first_ns: npt.NDArray[np.int64]
@@ -50,7 +49,7 @@ class StreamTimes:
     @property
     def is_ok(self) -> npt.NDArray[np.bool_]:
         """Which requests succeeded and returned a token."""
-        ok: npt.NDArray[np.bool_] = (self.status == _OK) & (self.first_ns > 0)
+        ok: npt.NDArray[np.bool_] = (self.status == ResponseStatus.OK) & (self.first_ns > 0)
         return ok
 
     def seconds(self, metric: StreamMetric) -> Floats:

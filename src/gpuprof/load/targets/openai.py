@@ -93,10 +93,14 @@ class StreamReader:
         try:
             events = self._events.feed(body)
         except EventTooLongError:
-            self._error = ResponseStatus.INVALID_RESPONSE
+            self._fail(ResponseStatus.INVALID_RESPONSE)
             return
         for event in events:
             self._take(event, on_first, on_tokens)
+
+    def _fail(self, status: ResponseStatus) -> None:
+        if self._error is ResponseStatus.OK:
+            self._error = status
 
     def _take(self, event: bytes, on_first: Callable[[int], None], on_tokens: TokenSink | None) -> None:
         if event == _DONE:
@@ -105,11 +109,11 @@ class StreamReader:
         try:
             chunk = _DECODE(event)
         except msgspec.MsgspecError:
-            self._error = self._error or ResponseStatus.INVALID_RESPONSE
+            self._fail(ResponseStatus.INVALID_RESPONSE)
             return
         self._events_seen += 1
         if bytes(chunk.error) not in _NO_ERROR:
-            self._error = self._error or ResponseStatus.STREAM_ERROR
+            self._fail(ResponseStatus.STREAM_ERROR)
         before = self._counted
         if chunk.usage is not None and chunk.usage.completion_tokens is not None:
             self._counted = max(chunk.usage.completion_tokens, 0)

@@ -11,10 +11,11 @@ TOO_MANY_REQUESTS = 429
 
 
 class ResponseStatus(IntEnum):
-    """The end of a request; OK is 0, so that failures are what is not 0. Numbers never change."""
+    """The end of a request, with the numbers of the log. Numbers never change."""
 
-    OK = 0
-    TIMED_OUT = 16
+    OK = 1
+    TIMED_OUT = 2
+    NOT_SENT = 3  # still queued when the load ended
     CONNECTION_REFUSED = 17
     CONNECTION_RESET = 18
     NO_FILE_DESCRIPTORS = 19
@@ -31,7 +32,6 @@ class ResponseStatus(IntEnum):
     NO_TOKENS = 30  # a stream of no events
     EMPTY_CHUNKS = 31  # a stream of events without text
     STREAM_ERROR = 32  # the server reported an error within the stream
-    NOT_SENT = 33  # still queued when the load ended
 
 
 _OF_ERRNO = {
