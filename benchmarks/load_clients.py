@@ -45,7 +45,7 @@ _LONGEST_S = 120.0
 
 
 class NullServer(asyncio.Protocol):
-    """Answers each request head with the same bytes."""
+    """Responds to each request head with the same bytes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -53,7 +53,7 @@ class NullServer(asyncio.Protocol):
         self._received = b""
 
     def data_received(self, data: bytes) -> None:
-        """Answer the requests that are whole."""
+        """Respond to the requests that are whole."""
         self._received += data
         heads = self._received.split(b"\r\n\r\n")
         self._received = heads.pop()

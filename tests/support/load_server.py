@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from gpuprof.load.targets.address import ServerAddress, WireProtocol
 
-Answer = Callable[["Exchange"], None]
+Responder = Callable[["Exchange"], None]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -25,19 +25,19 @@ def stream_of(*events: bytes, is_whole: bool = True) -> bytes:
     return STREAM + b"".join(map(chunked, events)) + (chunked(b"") if is_whole else b"")
 
 
-def answer_with(response: bytes, *, close: bool = False) -> Answer:
+def respond_with(response: bytes, *, close: bool = False) -> Responder:
     """Return a handler that writes these bytes."""
 
-    def answer(exchange: Exchange) -> None:
+    def respond(exchange: Exchange) -> None:
         exchange.transport.write(response)
         if close:
             exchange.transport.close()
 
-    return answer
+    return respond
 
 
 def hang(exchange: Exchange) -> None:
-    """Never answer."""
+    """Never respond."""
 
 
 def reset(exchange: Exchange) -> None:
@@ -77,20 +77,22 @@ class Exchange(asyncio.Protocol):
                 return
             self.head, self.body, self._received = head, rest[:length], rest[length:]
             self._server.requests.append((head, self.body))
-            self._server.answer_of(head.split()[1].decode())(self)
+            self._server.responder_of(head.split()[1].decode())(self)
 
 
 class LoadServer:
-    """Counts connections and requests; `answers` are by path."""
+    """Counts connections and requests; `responders` are by path."""
 
-    def __init__(self, answers: dict[str, Answer]) -> None:
-        self.answers = answers
+    def __init__(self, responders: dict[str, Responder]) -> None:
+        self.responders = responders
         self.connections = 0
         self.requests: list[tuple[bytes, bytes]] = []
         self.port = 0
 
-    def answer_of(self, path: str) -> Answer:
-        return self.answers.get(path) or answer_with(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+    def responder_of(self, path: str) -> Responder:
+        return self.responders.get(path) or respond_with(
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+        )
 
     def address(
         self, path: str = "/", protocol: WireProtocol = WireProtocol.HTTP, host: str = "127.0.0.1"
@@ -99,9 +101,9 @@ class LoadServer:
 
 
 @contextmanager
-def serving(answers: dict[str, Answer]) -> Iterator[LoadServer]:
+def serving(responders: dict[str, Responder]) -> Iterator[LoadServer]:
     """Serve until the block ends, on a port that the system chooses."""
-    server = LoadServer(answers)
+    server = LoadServer(responders)
     loop = asyncio.new_event_loop()
     listening = loop.run_until_complete(
         loop.create_server(lambda: Exchange(server), "127.0.0.1", 0, backlog=512)

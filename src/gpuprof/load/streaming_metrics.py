@@ -166,7 +166,7 @@ class Goodput:
 def goodput(times: StreamTimes, objectives: Sequence[StreamObjective], duration_s: float) -> Goodput:
     """Return what was good (Zhong et al., DistServe, arXiv 2401.09670).
 
-    A request is good if it succeeded and each of its own times is below the limit, whatever the quantile of
+    A request is good if it succeeded and each of its times is below the limit, whatever the quantile of
     the objective. A stream of one token has no TPOT, and is not judged by it. ITL has no value of a request.
     """
     good = times.is_ok

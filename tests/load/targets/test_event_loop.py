@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from load_client import CheckedLog
-from load_server import OK, LoadServer, answer_with, hang, serving, stream_of
+from load_server import OK, LoadServer, respond_with, hang, serving, stream_of
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.client import Client, OnEnd
@@ -82,7 +82,7 @@ def target_of(server: LoadServer, path: str = "/", scheme: str = "http", **optio
 
 
 def test_every_request_of_a_plan_is_sent(paced: Any) -> None:
-    with serving({"/": answer_with(OK)}) as server:
+    with serving({"/": respond_with(OK)}) as server:
         log = drive(target_of(server), paced([0], [1, 2, 3], [], [4]), 5)
     assert log.statuses == [S.OK] * 5
 
@@ -95,12 +95,12 @@ def test_what_has_not_ended_after_the_drain_is_in_the_log(paced: Any) -> None:
 
 def test_streams_and_files_of_bodies(paced: Any, tmp_path: Path) -> None:
     done = stream_of(b'data: {"choices":[{"text":"x"}]}\n\n', b"data: [DONE]\n\n")
-    with serving({"/v1/completions": answer_with(done)}) as server:
+    with serving({"/v1/completions": respond_with(done)}) as server:
         target = target_of(server, "/v1", "openai+http", model="m", endpoint="completions", concurrency=1)
         assert drive(target, paced([0, 1]), 2).ends == {0: (S.OK, 1), 1: (S.OK, 1)}
         assert target.is_stream
     (tmp_path / "body.json").write_text('{"id": {{index}}}')
-    with serving({"/predict": answer_with(OK)}) as server:
+    with serving({"/predict": respond_with(OK)}) as server:
         target = target_of(server, "/predict", body=str(tmp_path / "body.json"), headers={"X-Key": "k"})
         assert drive(target, paced([0, 1]), 2).statuses == [S.OK] * 2
         assert sorted(body for _, body in server.requests) == [b'{"id": 0}', b'{"id": 1}']

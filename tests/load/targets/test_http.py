@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from load_client import CheckedLog, send_all
-from load_server import OK, Answer, Exchange, LoadServer, answer_with, chunked, hang, reset, serving
+from load_server import OK, Responder, Exchange, LoadServer, respond_with, chunked, hang, reset, serving
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.bodies import Body, BodyMix
@@ -29,37 +29,37 @@ def http_client(server: LoadServer, path: str = "/", mix: BodyMix | None = None,
     )
 
 
-def code(number: int) -> Answer:
-    return answer_with(b"HTTP/1.1 %d Text\r\nContent-Length: 3\r\n\r\nno\n" % number)
+def code(number: int) -> Responder:
+    return respond_with(b"HTTP/1.1 %d Text\r\nContent-Length: 3\r\n\r\nno\n" % number)
 
 
 S = ResponseStatus
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKS = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
-FAULTS: dict[str, tuple[Answer, ResponseStatus]] = {
-    "ok": (answer_with(OK), S.OK),
-    "empty": (answer_with(b"HTTP/1.1 204 No Content\r\n\r\n"), S.OK),
-    "chunked": (answer_with(CHUNKS + chunked(b"x") + chunked(b"")), S.OK),
-    "until closed": (answer_with(b"HTTP/1.0 200 OK\r\n\r\nall", close=True), S.OK),
-    "continue first": (answer_with(b"HTTP/1.1 100 Continue\r\n\r\n" + OK), S.OK),
+FAULTS: dict[str, tuple[Responder, ResponseStatus]] = {
+    "ok": (respond_with(OK), S.OK),
+    "empty": (respond_with(b"HTTP/1.1 204 No Content\r\n\r\n"), S.OK),
+    "chunked": (respond_with(CHUNKS + chunked(b"x") + chunked(b"")), S.OK),
+    "until closed": (respond_with(b"HTTP/1.0 200 OK\r\n\r\nall", close=True), S.OK),
+    "continue first": (respond_with(b"HTTP/1.1 100 Continue\r\n\r\n" + OK), S.OK),
     "429": (code(429), S.OVERLOADED),
     "500": (code(500), S.SERVER_ERROR),
     "503": (code(503), S.SERVER_ERROR),
     "404": (code(404), S.CLIENT_ERROR),
     "redirect": (code(302), S.UNEXPECTED_CODE),
     "reset": (reset, S.CONNECTION_RESET),
-    "closed": (answer_with(b"", close=True), S.CONNECTION_RESET),
-    "half a head": (answer_with(HEAD + b"Content-", close=True), S.INCOMPLETE_RESPONSE),
-    "half a body": (answer_with(HEAD + b"Content-Length: 9\r\n\r\nhalf", close=True), S.INCOMPLETE_RESPONSE),
-    "half a chunk": (answer_with(CHUNKS + b"5\r\nab", close=True), S.INCOMPLETE_RESPONSE),
-    "no HTTP": (answer_with(b"SSH-2.0-OpenSSH_9.2\r\n"), S.INVALID_RESPONSE),
+    "closed": (respond_with(b"", close=True), S.CONNECTION_RESET),
+    "half a head": (respond_with(HEAD + b"Content-", close=True), S.INCOMPLETE_RESPONSE),
+    "half a body": (respond_with(HEAD + b"Content-Length: 9\r\n\r\nhalf", close=True), S.INCOMPLETE_RESPONSE),
+    "half a chunk": (respond_with(CHUNKS + b"5\r\nab", close=True), S.INCOMPLETE_RESPONSE),
+    "no HTTP": (respond_with(b"SSH-2.0-OpenSSH_9.2\r\n"), S.INVALID_RESPONSE),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_end_of_a_request_has_its_status(fault: str) -> None:
-    answer, expected = FAULTS[fault]
-    with serving({"/": answer}) as server:
+    responder, expected = FAULTS[fault]
+    with serving({"/": responder}) as server:
         log = send_all(http_client(server), 3, one_by_one=True)
     assert log.statuses == [expected] * 3
     assert [units for _, units in log.ends.values()] == [int(expected is S.OK)] * 3
@@ -73,24 +73,24 @@ def test_a_hung_request_times_out_and_its_connection_is_replaced() -> None:
 
 
 def test_a_body_that_stops_in_the_middle_times_out() -> None:
-    with serving({"/": answer_with(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")}) as server:
+    with serving({"/": respond_with(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")}) as server:
         log = send_all(http_client(server, timeout_s=0.05), 2)
     assert log.statuses == [S.TIMED_OUT] * 2
 
 
 def test_a_connection_is_kept_and_one_that_the_server_closes_is_replaced() -> None:
-    with serving({"/": answer_with(OK)}) as server:
+    with serving({"/": respond_with(OK)}) as server:
         assert send_all(http_client(server), 50, one_by_one=True).statuses == [S.OK] * 50
         assert (server.connections, len(server.requests)) == (1, 50)
     with serving(
-        {"/": answer_with(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), close=True)}
+        {"/": respond_with(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), close=True)}
     ) as server:
         assert send_all(http_client(server), 5, one_by_one=True).statuses == [S.OK] * 5
         assert server.connections == 5
 
 
 def test_a_limit_of_connections_queues_in_order_and_drops_nothing() -> None:
-    with serving({"/": answer_with(OK)}) as server:
+    with serving({"/": respond_with(OK)}) as server:
         log = send_all(http_client(server, concurrency=3), 200)
         assert server.connections == 3
     assert log.statuses == [S.OK] * 200
@@ -100,32 +100,32 @@ def test_a_limit_of_connections_queues_in_order_and_drops_nothing() -> None:
 def test_as_many_connections_as_requests_under_way() -> None:
     waiting: list[Exchange] = []
 
-    def answer_all(exchange: Exchange) -> None:
+    def respond_to_all(exchange: Exchange) -> None:
         waiting.append(exchange)
         if len(waiting) == 20:
             for each in waiting:
                 each.transport.write(OK)
 
-    with serving({"/": answer_all}) as server:
+    with serving({"/": respond_to_all}) as server:
         assert send_all(http_client(server, concurrency=64), 20).statuses == [S.OK] * 20
         assert server.connections == 20
 
 
-def test_an_answer_that_was_not_asked_for_is_counted_and_ends_the_connection() -> None:
+def test_a_response_that_was_not_asked_for_is_counted_and_ends_the_connection() -> None:
     clients: list[HttpClient] = []
 
     def make(log: CheckedLog, on_end: OnEnd) -> HttpClient:
         clients.append(http_client(server)(log, on_end))
         return clients[0]
 
-    def answer_twice(exchange: Exchange) -> None:
+    def respond_twice(exchange: Exchange) -> None:
         exchange.transport.write(OK + OK)
 
-    with serving({"/": answer_twice}) as server:
+    with serving({"/": respond_twice}) as server:
         log = send_all(make, 3, one_by_one=True)
     # The second is in the same read, after the request has ended.
     assert log.statuses == [S.OK] * 3
-    assert clients[0].unasked == 3
+    assert clients[0].unrequested == 3
     assert server.connections == 3
 
 
@@ -221,7 +221,7 @@ def test_abandoned_requests_never_vanish() -> None:
 
 def test_bodies_are_sent_as_given_by_index_and_by_weight() -> None:
     mix = BodyMix([Body(b'{"n":{{index}}}', "application/json"), Body(b"\0" * 1000)], [3, 1], seed=7)
-    with serving({"/": answer_with(OK)}) as server:
+    with serving({"/": respond_with(OK)}) as server:
         send_all(http_client(server, mix=mix), 200, one_by_one=True)
         bodies = [body for _, body in server.requests]
     assert [body == b"\0" * 1000 for body in bodies] == [mix.variant(index) == 1 for index in range(200)]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from load_client import CheckedLog, send_all
-from load_server import OK, LoadServer, answer_with, hang, serving
+from load_server import OK, LoadServer, respond_with, hang, serving
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.address import ServerAddress, WireProtocol, parse_address
@@ -37,9 +37,9 @@ METADATA = {
 }
 
 
-def json_answer(value: object, code: int = 200) -> Any:
+def respond_json(value: object, code: int = 200) -> Any:
     body = json.dumps(value).encode()
-    return answer_with(
+    return respond_with(
         b"HTTP/1.1 %d Text\r\nContent-Length: %d\r\n\r\n" % (code, len(body)) + body, close=True
     )
 
@@ -76,7 +76,7 @@ def requests_to(server: LoadServer, asked: KServeInputs) -> Any:
 def test_inference_over_http(is_binary: bool) -> None:
     pytest.importorskip("httptools")
     asked = KServeInputs(batch=2, is_binary=is_binary, seed=5)
-    with serving({"/v2/models/m": json_answer(METADATA), "/v2/models/m/infer": answer_with(OK)}) as server:
+    with serving({"/v2/models/m": respond_json(METADATA), "/v2/models/m/infer": respond_with(OK)}) as server:
         requests = requests_to(server, asked)
         server.requests.clear()
         log = send_all(
@@ -104,18 +104,18 @@ def test_inference_over_http(is_binary: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "responder",
     [
-        json_answer({"error": "unknown model"}, 404),
-        json_answer({"name": "m"}),
-        json_answer({"inputs": [{"name": 5}]}),
-        answer_with(b"HTTP/1.1 200 OK\r\n\r\n{", close=True),
-        answer_with(b"", close=True),
-        answer_with(b"SSH-2.0 x\r\n\r\n", close=True),
+        respond_json({"error": "unknown model"}, 404),
+        respond_json({"name": "m"}),
+        respond_json({"inputs": [{"name": 5}]}),
+        respond_with(b"HTTP/1.1 200 OK\r\n\r\n{", close=True),
+        respond_with(b"", close=True),
+        respond_with(b"SSH-2.0 x\r\n\r\n", close=True),
     ],
 )
-def test_a_server_that_does_not_describe_its_model(answer: Any) -> None:
-    with serving({"/v2/models/m": answer}) as server, pytest.raises(BenchmarkError) as caught:
+def test_a_server_that_does_not_describe_its_model(responder: Any) -> None:
+    with serving({"/v2/models/m": responder}) as server, pytest.raises(BenchmarkError) as caught:
         requests_to(server, KServeInputs())
     assert caught.value.code == "no_metadata"
 
@@ -168,7 +168,7 @@ def test_shapes_that_cannot_be_sent(shape: list[int], shapes: dict[str, list[int
 
 
 class Servicer:
-    """Answers as planted: the codes of the first calls, None to hang, then success."""
+    """Responds as planted: the codes of the first calls, None to hang, then success."""
 
     def __init__(self, codes: list[Any]) -> None:
         self.received: list[Any] = []

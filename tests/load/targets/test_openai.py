@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from load_client import CheckedLog, send_all
-from load_server import OK, STREAM, Answer, Exchange, LoadServer, answer_with, chunked, serving, stream_of
+from load_server import OK, STREAM, Responder, Exchange, LoadServer, respond_with, chunked, serving, stream_of
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.address import WireProtocol, parse_address
@@ -77,14 +77,16 @@ def openai_client(server: LoadServer, on_tokens: Any = None, **options: Any) -> 
     return lambda log, on_end: OpenAiClient(address, requests.of, log, on_tokens, on_end=on_end, **options)
 
 
-def streaming(answer: Answer) -> dict[str, Answer]:
-    return {"/v1/chat/completions": answer}
+def streaming(responder: Responder) -> dict[str, Responder]:
+    return {"/v1/chat/completions": responder}
 
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_each_end_of_a_stream_has_its_status(name: str) -> None:
     events, is_whole, status, tokens = STREAMS[name]
-    with serving(streaming(answer_with(stream_of(*events, is_whole=is_whole), close=not is_whole))) as server:
+    with serving(
+        streaming(respond_with(stream_of(*events, is_whole=is_whole), close=not is_whole))
+    ) as server:
         log = send_all(openai_client(server), 2, one_by_one=True)
     assert log.statuses == [status] * 2
     assert [units for _, units in log.ends.values()] == [tokens if is_whole or status is S.OK else 0] * 2
@@ -95,14 +97,14 @@ def test_each_end_of_a_stream_has_its_status(name: str) -> None:
 
 def test_failures_before_the_stream() -> None:
     refusal = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\n{}"
-    for answer, expected in ((refusal, S.OVERLOADED), (OK, S.HALF_EVENT)):
-        with serving(streaming(answer_with(answer))) as server:
+    for responder, expected in ((refusal, S.OVERLOADED), (OK, S.HALF_EVENT)):
+        with serving(streaming(respond_with(responder))) as server:
             log = send_all(openai_client(server), 1)
         assert (log.statuses, log.firsts) == ([expected], [])
 
 
 def test_a_stream_that_stops_is_late_and_keeps_its_first_token() -> None:
-    with serving(streaming(answer_with(STREAM + chunked(text())))) as server:
+    with serving(streaming(respond_with(STREAM + chunked(text())))) as server:
         log = send_all(openai_client(server, timeout_s=0.1), 1)
     assert (log.statuses, log.firsts) == ([S.TIMED_OUT], [0])
 
@@ -115,10 +117,10 @@ def test_where_counts_come_from() -> None:
         clients.append(openai_client(server)(log, on_end))
         return clients[0]
 
-    def answer(exchange: Exchange) -> None:
+    def respond(exchange: Exchange) -> None:
         exchange.transport.write(replies[len(server.requests) - 1])
 
-    with serving(streaming(answer)) as server:
+    with serving(streaming(respond)) as server:
         send_all(make, 3, one_by_one=True)
     assert (clients[0].totals.by_usage, clients[0].totals.by_chunks) == (1, 1)
 
@@ -128,10 +130,10 @@ def test_tokens_have_times_and_counts(tmp_path: Path) -> None:
     uncounted = (text(), text(), COUNT, DONE)
     replies = [stream_of(*counted), stream_of(*uncounted)]
 
-    def answer(exchange: Exchange) -> None:
+    def respond(exchange: Exchange) -> None:
         exchange.transport.write(replies[len(server.requests) - 1])
 
-    with TokenFile(tmp_path / "tokens") as file, serving(streaming(answer)) as server:
+    with TokenFile(tmp_path / "tokens") as file, serving(streaming(respond)) as server:
         log = send_all(openai_client(server, file.add), 2, one_by_one=True)
     rows = read_tokens(tmp_path / "tokens")
     assert rows[["request", "tokens", "counted"]].tolist() == [(0, 2, 1), (0, 3, 1), (1, 1, 0), (1, 1, 0)]

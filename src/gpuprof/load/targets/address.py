@@ -21,7 +21,7 @@ _HINT = "give an address such as http://127.0.0.1:8080/predict or openai+http://
 
 
 class WireProtocol(str, Enum):
-    """What a server speaks."""
+    """The protocol of a server."""
 
     HTTP = "http"
     KSERVE_HTTP = "kserve+http"

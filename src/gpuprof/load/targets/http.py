@@ -63,7 +63,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse what arrived; ends the request when its response is complete."""
         if self.index is None:
-            self._client.count_unasked(self)
+            self._client.count_unrequested(self)
             return
         self._has_answer = True
         try:
@@ -72,7 +72,7 @@ class HttpConnection(asyncio.Protocol):
             self._end(ResponseStatus.INVALID_RESPONSE, keep=False)
             return
         if self._is_complete:
-            self._client.unasked += self._is_doubled
+            self._client.unrequested += self._is_doubled
             self._complete(keep=self._is_kept and not self._is_doubled)
 
     def on_message_begin(self) -> None:
@@ -80,7 +80,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_doubled = self._is_complete
 
     def on_header(self, name: bytes, _: bytes) -> None:
-        """Note whether the response says where it ends."""
+        """Note whether the headers define where the response ends."""
         if name.lower() in (b"content-length", b"transfer-encoding"):
             self._has_length = True
 
@@ -160,7 +160,7 @@ class HttpClient:
         self.parser_errors = (tools.HttpParserError, tools.HttpParserUpgrade)
         self.new_parser = tools.HttpResponseParser
         self.codes: Counter[int] = Counter()
-        self.unasked = 0
+        self.unrequested = 0
         self._address, self._request_of, self._log = address, request_of, log
         self._concurrency, self._timeout_s = concurrency, timeout_s
         self._on_end = on_end or _ignore
@@ -261,9 +261,9 @@ class HttpClient:
             self._idle.remove(connection)
             self._open -= 1
 
-    def count_unasked(self, connection: HttpConnection) -> None:
+    def count_unrequested(self, connection: HttpConnection) -> None:
         """Drop a connection on which the server sent what no request asked for."""
-        self.unasked += 1
+        self.unrequested += 1
         self.forget(connection)
         connection.abort()
 
@@ -316,7 +316,9 @@ def unreachable(address: ServerAddress, error: Exception | None) -> BenchmarkErr
     """Return the error of a server that accepts no connection."""
     reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
     return BenchmarkError(
-        "no_server", f"no server answers at {address.authority}: {reason}", hint="start it, or check the port"
+        "no_server",
+        f"no server responds at {address.authority}: {reason}",
+        hint="start it, or check the port",
     )
 
 

@@ -59,7 +59,7 @@ async def described_inputs(
     except (OSError, asyncio.TimeoutError, ValueError, asyncio.IncompleteReadError) as error:
         raise no_metadata(address, type(error).__name__) from error
     if found is None or not found.inputs:
-        raise no_metadata(address, f"the answer is {code}" if code != 200 else "it has no inputs")
+        raise no_metadata(address, f"the status code is {code}" if code != 200 else "it has no inputs")
     return [
         tensor_input(each.name, each.datatype, each.shape, asked.batch, asked.shapes) for each in found.inputs
     ]

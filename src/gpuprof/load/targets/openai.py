@@ -3,7 +3,7 @@
 
 A chunk is no token: servers put several tokens into one, and several chunks arrive in one read. So tokens are
 the server's own count (`usage`), of the response and, where it counts as it goes, of each chunk. Without a
-count, chunks with text are counted, and the result says so.
+count, chunks with text are counted, and the result reports that.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class OpenAiRequest:
     endpoint: str = CHAT
 
     def body(self) -> Body:
-        """Return the body; each request has its number first, so that no cache of prompts answers it."""
+        """Return the body; each request has its number first, so that no cache of prompts has it."""
         if self.prompt_tokens < 1 or self.output_tokens < 1:
             raise BenchmarkError(
                 "bad_token_count",
