@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from load_client import CheckedLog
-from load_server import OK, LoadServer, respond_with, hang, serving, stream_of
+from load_server import OK, LoadServer, hang, respond_with, serving, stream_of
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.client import Client, OnEnd
-from gpuprof.load.targets.event_loop import EventLoopDriver, run_event_loop
+from gpuprof.load.targets.event_loop import ClosedLoop, OpenLoop, run_event_loop
 from gpuprof.load.targets.server_target import (
     ServerTarget,
     load_target,
@@ -73,7 +73,7 @@ def drive(target: ServerTarget, pacer: PlannedBatches, count: int, drain_s: floa
     async def make(on_end: OnEnd) -> Client:
         return await make_client(target, log, on_end)
 
-    run_event_loop(lambda: EventLoopDriver(pacer, count, drain_s=drain_s).run(make, pacer.begin))
+    run_event_loop(lambda: OpenLoop(pacer, count, drain_s=drain_s).run(make, pacer.begin))
     return log
 
 
@@ -91,6 +91,39 @@ def test_what_has_not_ended_after_the_drain_is_in_the_log(paced: Any) -> None:
     with serving({"/": hang}) as server:
         log = drive(target_of(server, concurrency=2), paced([0, 1], [2]), 3, drain_s=0.05)
     assert log.statuses == [S.TIMED_OUT] * 2 + [S.NOT_SENT]
+
+
+def closed(target: ServerTarget, count: int, **options: Any) -> tuple[CheckedLog, list[tuple[int, int]]]:
+    log, pairs = CheckedLog(), []
+
+    async def make(on_end: OnEnd) -> Client:
+        return await make_client(target, log, on_end)
+
+    async def run() -> None:
+        settings = {"outstanding": 3, "duration_s": float("inf"), "drain_s": 30.0, **options}
+        await ClosedLoop(count, on_next=lambda *pair: pairs.append(pair), **settings).run(make, lambda: None)
+
+    run_event_loop(run)
+    return log, pairs
+
+
+def test_in_a_closed_loop_each_end_starts_the_next() -> None:
+    with serving({"/": respond_with(OK)}) as server:
+        log, pairs = closed(target_of(server), 50)
+        assert server.connections <= 3
+        assert log.statuses == [S.OK] * 50
+        assert [index for index, _ in pairs] == list(range(50))
+        formers = [former for _, former in pairs]
+        assert formers[:3] == [-1] * 3
+        assert len(set(formers[3:])) == 47
+        assert all(former < index for index, former in pairs)
+        assert closed(target_of(server), 2)[0].statuses == [S.OK] * 2
+
+
+def test_a_closed_loop_ends_with_its_duration() -> None:
+    with serving({"/": hang}) as server:
+        log, _ = closed(target_of(server), 50, duration_s=0.01, drain_s=0.01)
+    assert log.statuses == [S.TIMED_OUT] * 3
 
 
 def test_streams_and_files_of_bodies(paced: Any, tmp_path: Path) -> None:

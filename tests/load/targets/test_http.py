@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from load_client import CheckedLog, send_all
-from load_server import OK, Responder, Exchange, LoadServer, respond_with, chunked, hang, reset, serving
+from load_server import OK, Exchange, LoadServer, Responder, chunked, hang, reset, respond_with, serving
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.bodies import Body, BodyMix

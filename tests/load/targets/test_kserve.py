@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from load_client import CheckedLog, send_all
-from load_server import OK, LoadServer, respond_with, hang, serving
+from load_server import OK, LoadServer, hang, respond_with, serving
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.address import ServerAddress, WireProtocol, parse_address

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from load_client import CheckedLog, send_all
-from load_server import OK, STREAM, Responder, Exchange, LoadServer, respond_with, chunked, serving, stream_of
+from load_server import OK, STREAM, Exchange, LoadServer, Responder, chunked, respond_with, serving, stream_of
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.address import WireProtocol, parse_address

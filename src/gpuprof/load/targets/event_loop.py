@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The event loop that starts the requests of a plan, at the moments that the native pacer announces."""
+"""The event loop that starts requests: when the native pacer announces them, or when others have ended."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -24,52 +25,140 @@ class ReadyRequests(Protocol):
 MakeClient = Callable[[OnEnd], Awaitable[Client]]
 
 
-class EventLoopDriver:
-    """Starts each of `count` requests once, when it is due, and waits until all have ended.
+class RequestLoop:
+    """Starts requests 0 to `count` - 1, and waits until all that were started have ended.
 
     After the last one was started, drain_s is the longest wait: what has not ended then is abandoned, and
     stays in the log as timed out or not sent.
     """
 
-    def __init__(self, pacer: ReadyRequests, count: int, *, drain_s: float) -> None:
-        self._pacer, self._count, self._drain_s = pacer, count, drain_s
+    def __init__(self, count: int, *, drain_s: float) -> None:
+        self.count, self._drain_s = count, drain_s
         self._started = self._ended = 0
-        self._client: Client | None = None
+        self._has_all_started, self._is_over = asyncio.Event(), asyncio.Event()
+        self.client: Client | None = None
 
     async def run(self, make: MakeClient, on_open: Callable[[], None]) -> None:
-        """Open the client, call on_open, which starts the pacer, and send all; raises BenchmarkError."""
-        loop = asyncio.get_running_loop()
-        self._all_started, self._all_ended = asyncio.Event(), asyncio.Event()
-        self._client = await make(self._on_end)
-        await self._client.open()
+        """Open the client, call on_open, and send all requests; raises BenchmarkError."""
+        self.client = await make(self.on_end)
+        await self.client.open()
         on_open()
-        loop.add_reader(self._pacer.fileno(), self._start_ready)
+        self.begin()
         try:
-            await self._all_started.wait()
-            await asyncio.wait_for(self._all_ended.wait(), self._drain_s)
+            await self._has_all_started.wait()
+            self._check_end()
+            await asyncio.wait_for(self._is_over.wait(), self._drain_s)
         except asyncio.TimeoutError:
-            self._client.abandon()
+            pass  # what is under way is abandoned below
         finally:
-            loop.remove_reader(self._pacer.fileno())
-            await self._client.close()
+            self.finish()
+            self.client.abandon()
+            await self.client.close()
+
+    def begin(self) -> None:
+        """Start the first requests."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Start no more."""
+
+    def start(self, index: int) -> None:
+        """Start a request."""
+        assert self.client is not None
+        self._started += 1
+        self.client.start(index)
+
+    def on_end(self, _: int, __: ResponseStatus) -> None:
+        """Count the end of a request."""
+        self._ended += 1
+        self._check_end()
+
+    def _check_end(self) -> None:
+        if self._has_all_started.is_set() and self._ended >= self._started:
+            self._is_over.set()
+
+    def start_no_more(self) -> None:
+        """Wait for what is under way only."""
+        self._has_all_started.set()
+
+    def stop(self) -> None:
+        """End now: what is under way is abandoned."""
+        self._has_all_started.set()
+        self._is_over.set()
+
+
+class OpenLoop(RequestLoop):
+    """Requests start when they are due, whether or not those before have ended."""
+
+    def __init__(self, pacer: ReadyRequests, count: int, *, drain_s: float) -> None:
+        super().__init__(count, drain_s=drain_s)
+        self._pacer = pacer
+        self._file = -1
+
+    def begin(self) -> None:
+        """Watch the pacer."""
+        self._file = self._pacer.fileno()
+        asyncio.get_running_loop().add_reader(self._file, self._start_ready)
+
+    def finish(self) -> None:
+        """Watch it no more."""
+        asyncio.get_running_loop().remove_reader(self._file)
 
     def _start_ready(self) -> None:
-        ready = self._pacer.take_ready()
-        assert self._client is not None
-        self._started += len(ready)
-        for index in map(int, ready):
-            self._client.start(index)
-        if self._started >= self._count:
-            self._all_started.set()
+        for index in self._pacer.take_ready():
+            self.start(int(index))
+        if self._started >= self.count:
+            self.start_no_more()
 
-    def _on_end(self, _: int, __: ResponseStatus) -> None:
-        self._ended += 1
-        if self._ended >= self._count:
-            self._all_ended.set()
+
+class ClosedLoop(RequestLoop):
+    """A number of requests is under way at any time: each end starts the next one, until duration_s is over.
+
+    on_next is called before with the request that starts and the one whose end made it due, -1 at first.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        outstanding: int,
+        duration_s: float,
+        drain_s: float,
+        on_next: Callable[[int, int], None],
+    ) -> None:
+        super().__init__(count, drain_s=drain_s)
+        self._outstanding, self._duration_s, self._on_next = outstanding, duration_s, on_next
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Start as many requests as may be under way."""
+        loop = asyncio.get_running_loop()
+        if math.isfinite(self._duration_s):
+            self._timer = loop.call_later(self._duration_s, self.start_no_more)
+        for _ in range(min(self._outstanding, self.count)):
+            self._start_next(-1)
+
+    def finish(self) -> None:
+        """End the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def on_end(self, index: int, status: ResponseStatus) -> None:
+        """Start the next request."""
+        if not self._has_all_started.is_set():
+            self._start_next(index)
+        super().on_end(index, status)
+
+    def _start_next(self, former: int) -> None:
+        index = self._started
+        self._on_next(index, former)
+        self.start(index)
+        if self._started >= self.count:
+            self.start_no_more()
 
 
 def run_event_loop(main: Callable[[], Awaitable[None]]) -> None:
-    """Run a coroutine on uvloop where it exists: asyncio's own loop rounds timers to 1 ms."""
+    """Run a coroutine on uvloop: asyncio's own loop rounds timers to 1 ms."""
     uvloop = load_package("uvloop")
 
     async def run() -> None:
