@@ -21,7 +21,7 @@ class ResponseLog(Protocol):
     def first(self, index: int) -> None:
         """Mark the first output of a stream."""
 
-    def end(self, index: int, status: int, units: int) -> None:
+    def end(self, index: int, status: int, units: int) -> object:
         """Mark the end of a request: a `ResponseStatus`, and how much it returned."""
 
 
