@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 from benchmarks._machine import describe_machine
 from benchmarks._output import Column, plain_table, show
-from gpuprof.load.targets.statuses import ResponseStatus
+from gpuprof.load.requests import RequestStatus
 
 RESPONSE = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n{"ok":1}'
 OURS = "gpuprof"
@@ -84,7 +84,7 @@ class CountedLog:
     def end(self, _: int, status: int, __: int) -> None:
         """Read the clock, and count failures."""
         time.monotonic_ns()
-        self.failed += status != ResponseStatus.OK
+        self.failed += status != RequestStatus.OK
 
 
 async def send_ours(port: int, connections: int, requests: int) -> int:

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.client import Client, OnEnd
-from gpuprof.load.targets.statuses import ResponseStatus
 
 
 @dataclass
@@ -17,7 +17,7 @@ class CheckedLog:
 
     begun: list[int] = field(default_factory=list)
     firsts: list[int] = field(default_factory=list)
-    ends: dict[int, tuple[ResponseStatus, int]] = field(default_factory=dict)
+    ends: dict[int, tuple[RequestStatus, int]] = field(default_factory=dict)
 
     def begin(self, index: int) -> None:
         assert index not in self.begun
@@ -30,10 +30,10 @@ class CheckedLog:
 
     def end(self, index: int, status: int, units: int) -> None:
         assert index not in self.ends
-        self.ends[index] = ResponseStatus(status), units
+        self.ends[index] = RequestStatus(status), units
 
     @property
-    def statuses(self) -> list[ResponseStatus]:
+    def statuses(self) -> list[RequestStatus]:
         """In the order of the requests."""
         return [self.ends[index][0] for index in sorted(self.ends)]
 
@@ -49,7 +49,7 @@ def send_all(make: MakeClient, count: int = 1, *, one_by_one: bool = False) -> C
         loop = asyncio.get_running_loop()
         finished = loop.create_future()
 
-        def on_end(index: int, status: ResponseStatus) -> None:
+        def on_end(index: int, status: RequestStatus) -> None:
             if len(log.ends) == count and not finished.done():
                 finished.set_result(None)
             elif one_by_one:

@@ -18,7 +18,7 @@ import numpy as np
 from gpuprof.bench.results.target import LatencyTarget, parse_target
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.targets.statuses import ResponseStatus
+from gpuprof.load.requests import RequestStatus
 from gpuprof.stats.proportions import exact_share
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class StreamTimes:
     @property
     def is_ok(self) -> npt.NDArray[np.bool_]:
         """Which requests succeeded and returned a token."""
-        ok: npt.NDArray[np.bool_] = (self.status == ResponseStatus.OK) & (self.first_ns > 0)
+        ok: npt.NDArray[np.bool_] = (self.status == RequestStatus.OK) & (self.first_ns > 0)
         return ok
 
     def seconds(self, metric: StreamMetric) -> Floats:

@@ -12,12 +12,12 @@ from load_server import OK, LoadServer, hang, respond_with, serving, stream_of
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.driver import DriveSettings
+from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.client_process import drive_server, drive_server_closed
 from gpuprof.load.targets.server_target import ServerTarget, server_target
-from gpuprof.load.targets.statuses import ResponseStatus
 
 pytest.importorskip("uvloop")
-S = ResponseStatus
+S = RequestStatus
 MS = 1_000_000
 
 
@@ -73,7 +73,7 @@ def test_what_is_under_way_at_the_end_of_the_drain_is_late(tmp_path: Path) -> No
         settings = DriveSettings(drain_s=0.05)
         load = drive_server(target_of(server, concurrency=1), np.zeros(3, np.int64), tmp_path, settings)
     rows = load.driven.rows
-    assert rows["status"].tolist() == [S.TIMED_OUT, S.NOT_SENT, S.NOT_SENT]
+    assert rows["status"].tolist() == [S.TIMEOUT, S.NOT_SENT, S.NOT_SENT]
     assert (rows["end_ns"] > rows["planned_ns"]).all()
 
 

@@ -14,6 +14,7 @@ from load_client import CheckedLog
 from load_server import OK, LoadServer, hang, respond_with, serving, stream_of
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.client import Client, OnEnd
 from gpuprof.load.targets.event_loop import ClosedLoop, OpenLoop, run_event_loop
 from gpuprof.load.targets.server_target import (
@@ -23,9 +24,8 @@ from gpuprof.load.targets.server_target import (
     save_target,
     server_target,
 )
-from gpuprof.load.targets.statuses import ResponseStatus
 
-S = ResponseStatus
+S = RequestStatus
 pytest.importorskip("uvloop")
 
 
@@ -90,7 +90,7 @@ def test_every_request_of_a_plan_is_sent(paced: Any) -> None:
 def test_what_has_not_ended_after_the_drain_is_in_the_log(paced: Any) -> None:
     with serving({"/": hang}) as server:
         log = drive(target_of(server, concurrency=2), paced([0, 1], [2]), 3, drain_s=0.05)
-    assert log.statuses == [S.TIMED_OUT] * 2 + [S.NOT_SENT]
+    assert log.statuses == [S.TIMEOUT] * 2 + [S.NOT_SENT]
 
 
 def closed(target: ServerTarget, count: int, **options: Any) -> tuple[CheckedLog, list[tuple[int, int]]]:
@@ -123,7 +123,7 @@ def test_in_a_closed_loop_each_end_starts_the_next() -> None:
 def test_a_closed_loop_ends_with_its_duration() -> None:
     with serving({"/": hang}) as server:
         log, _ = closed(target_of(server), 50, duration_s=0.01, drain_s=0.01)
-    assert log.statuses == [S.TIMED_OUT] * 3
+    assert log.statuses == [S.TIMEOUT] * 3
 
 
 def test_streams_and_files_of_bodies(paced: Any, tmp_path: Path) -> None:

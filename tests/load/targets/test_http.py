@@ -13,11 +13,11 @@ from load_client import CheckedLog, send_all
 from load_server import OK, Exchange, LoadServer, Responder, chunked, hang, reset, respond_with, serving
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.bodies import Body, BodyMix
 from gpuprof.load.targets.client import OnEnd
 from gpuprof.load.targets.http import HttpClient, HttpConnection
 from gpuprof.load.targets.http_requests import HttpRequests
-from gpuprof.load.targets.statuses import ResponseStatus
 
 pytest.importorskip("httptools")
 
@@ -33,10 +33,10 @@ def code(number: int) -> Responder:
     return respond_with(b"HTTP/1.1 %d Text\r\nContent-Length: 3\r\n\r\nno\n" % number)
 
 
-S = ResponseStatus
+S = RequestStatus
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKS = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
-FAULTS: dict[str, tuple[Responder, ResponseStatus]] = {
+FAULTS: dict[str, tuple[Responder, RequestStatus]] = {
     "ok": (respond_with(OK), S.OK),
     "empty": (respond_with(b"HTTP/1.1 204 No Content\r\n\r\n"), S.OK),
     "chunked": (respond_with(CHUNKS + chunked(b"x") + chunked(b"")), S.OK),
@@ -46,13 +46,13 @@ FAULTS: dict[str, tuple[Responder, ResponseStatus]] = {
     "500": (code(500), S.SERVER_ERROR),
     "503": (code(503), S.SERVER_ERROR),
     "404": (code(404), S.CLIENT_ERROR),
-    "redirect": (code(302), S.UNEXPECTED_CODE),
-    "reset": (reset, S.CONNECTION_RESET),
-    "closed": (respond_with(b"", close=True), S.CONNECTION_RESET),
-    "half a head": (respond_with(HEAD + b"Content-", close=True), S.INCOMPLETE_RESPONSE),
-    "half a body": (respond_with(HEAD + b"Content-Length: 9\r\n\r\nhalf", close=True), S.INCOMPLETE_RESPONSE),
-    "half a chunk": (respond_with(CHUNKS + b"5\r\nab", close=True), S.INCOMPLETE_RESPONSE),
-    "no HTTP": (respond_with(b"SSH-2.0-OpenSSH_9.2\r\n"), S.INVALID_RESPONSE),
+    "redirect": (code(302), S.HTTP_ERROR),
+    "reset": (reset, S.RESET),
+    "closed": (respond_with(b"", close=True), S.RESET),
+    "half a head": (respond_with(HEAD + b"Content-", close=True), S.INCOMPLETE),
+    "half a body": (respond_with(HEAD + b"Content-Length: 9\r\n\r\nhalf", close=True), S.INCOMPLETE),
+    "half a chunk": (respond_with(CHUNKS + b"5\r\nab", close=True), S.INCOMPLETE),
+    "no HTTP": (respond_with(b"SSH-2.0-OpenSSH_9.2\r\n"), S.INVALID),
 }
 
 
@@ -68,14 +68,14 @@ def test_each_end_of_a_request_has_its_status(fault: str) -> None:
 def test_a_hung_request_times_out_and_its_connection_is_replaced() -> None:
     with serving({"/": hang}) as server:
         log = send_all(http_client(server, timeout_s=0.05, concurrency=1), 3)
-    assert log.statuses == [S.TIMED_OUT] * 3
+    assert log.statuses == [S.TIMEOUT] * 3
     assert server.connections == 3
 
 
 def test_a_body_that_stops_in_the_middle_times_out() -> None:
     with serving({"/": respond_with(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")}) as server:
         log = send_all(http_client(server, timeout_s=0.05), 2)
-    assert log.statuses == [S.TIMED_OUT] * 2
+    assert log.statuses == [S.TIMEOUT] * 2
 
 
 def test_a_connection_is_kept_and_one_that_the_server_closes_is_replaced() -> None:
@@ -160,15 +160,15 @@ def failing_connections(error: OSError) -> Any:
 @pytest.mark.parametrize(
     ("number", "expected"),
     [
-        (errno.ECONNREFUSED, S.CONNECTION_REFUSED),
+        (errno.ECONNREFUSED, S.REFUSED),
         (errno.EMFILE, S.NO_FILE_DESCRIPTORS),
         (errno.ENFILE, S.NO_FILE_DESCRIPTORS),
         (errno.EADDRNOTAVAIL, S.NO_PORTS),
         (errno.ENETUNREACH, S.UNREACHABLE),
-        (errno.ETIMEDOUT, S.TIMED_OUT),
+        (errno.ETIMEDOUT, S.TIMEOUT),
     ],
 )
-def test_connections_that_cannot_be_opened(number: int, expected: ResponseStatus) -> None:
+def test_connections_that_cannot_be_opened(number: int, expected: RequestStatus) -> None:
     kind = failing_connections(OSError(number, "planted"))
     address = LoadServer({}).address()
     requests = HttpRequests(address)
@@ -177,9 +177,9 @@ def test_connections_that_cannot_be_opened(number: int, expected: ResponseStatus
     assert log.begun == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(None, S.CONNECTION_REFUSED), (3, S.NO_FILE_DESCRIPTORS)])
+@pytest.mark.parametrize(("limit", "expected"), [(None, S.REFUSED), (3, S.NO_FILE_DESCRIPTORS)])
 def test_a_refused_connection_and_one_without_a_file_descriptor(
-    limit: int | None, expected: ResponseStatus
+    limit: int | None, expected: RequestStatus
 ) -> None:
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -216,7 +216,7 @@ def test_abandoned_requests_never_vanish() -> None:
 
     with serving({"/": hang}) as server:
         asyncio.run(run())
-    assert log.statuses == [S.TIMED_OUT] * 2 + [S.NOT_SENT] * 3
+    assert log.statuses == [S.TIMEOUT] * 2 + [S.NOT_SENT] * 3
 
 
 def test_bodies_are_sent_as_given_by_index_and_by_weight() -> None:

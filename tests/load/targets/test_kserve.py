@@ -18,16 +18,16 @@ from load_client import CheckedLog, send_all
 from load_server import OK, LoadServer, hang, respond_with, serving
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.address import ServerAddress, WireProtocol, parse_address
 from gpuprof.load.targets.http import HttpClient
 from gpuprof.load.targets.kserve_grpc import KServeGrpcClient
 from gpuprof.load.targets.kserve_http import KServeInputs, described_inputs, kserve_requests, model_path
 from gpuprof.load.targets.kserve_messages import message_class
-from gpuprof.load.targets.statuses import ResponseStatus
 from gpuprof.load.targets.tensors import TensorInput, tensor_input
 
 grpc = pytest.importorskip("grpc")
-S = ResponseStatus
+S = RequestStatus
 INPUTS = (("image", "FP32", [-1, 3, 4]), ("ids", "INT64", [2]))
 METADATA = {
     "name": "m",
@@ -255,7 +255,7 @@ def test_each_end_of_a_call_has_its_status() -> None:
         (code.INTERNAL, S.SERVER_ERROR),
         (code.UNKNOWN, S.SERVER_ERROR),
         (code.INVALID_ARGUMENT, S.CLIENT_ERROR),
-        (code.DEADLINE_EXCEEDED, S.TIMED_OUT),
+        (code.DEADLINE_EXCEEDED, S.TIMEOUT),
         (code.OK, S.OK),
     )
     with grpc_server(*(each for each, _ in planted)) as (port, _):
@@ -265,7 +265,7 @@ def test_each_end_of_a_call_has_its_status() -> None:
 
 def test_a_hung_call_times_out() -> None:
     with grpc_server(None) as (port, _):
-        assert send_all(grpc_client(port, timeout_s=0.5), 1).statuses == [S.TIMED_OUT]
+        assert send_all(grpc_client(port, timeout_s=0.5), 1).statuses == [S.TIMEOUT]
 
 
 def test_abandoned_calls_never_vanish() -> None:
@@ -281,7 +281,7 @@ def test_abandoned_calls_never_vanish() -> None:
 
     with grpc_server(*[None] * 5) as (port, _):
         asyncio.run(run(port))
-    assert log.statuses == [S.TIMED_OUT] * 2 + [S.NOT_SENT] * 3
+    assert log.statuses == [S.TIMEOUT] * 2 + [S.NOT_SENT] * 3
 
 
 def test_an_unknown_model_and_no_server() -> None:

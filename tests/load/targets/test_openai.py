@@ -12,14 +12,14 @@ from load_client import CheckedLog, send_all
 from load_server import OK, STREAM, Exchange, LoadServer, Responder, chunked, respond_with, serving, stream_of
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.address import WireProtocol, parse_address
 from gpuprof.load.targets.client import OnEnd
 from gpuprof.load.targets.openai import COMPLETIONS, OpenAiClient, OpenAiRequest, openai_requests
-from gpuprof.load.targets.statuses import ResponseStatus
 from gpuprof.load.targets.token_times import TokenFile, read_tokens
 
 pytest.importorskip("httptools")
-S = ResponseStatus
+S = RequestStatus
 DONE = b"data: [DONE]\n\n"
 
 
@@ -42,7 +42,7 @@ ERROR = event({"error": {"message": "out of blocks", "code": 500}})
 UNCOUNTED = event({"choices": [{"text": "x"}], "usage": None, "error": None})
 
 # The events of a stream, whether the server ends it as HTTP wants, its status and its tokens.
-STREAMS: dict[str, tuple[tuple[bytes, ...], bool, ResponseStatus, int]] = {
+STREAMS: dict[str, tuple[tuple[bytes, ...], bool, RequestStatus, int]] = {
     "chat": ((ROLE, text(), text(), LAST, DONE), True, S.OK, 2),
     "usage counts, chunks do not": ((ROLE, text(), text(), LAST, COUNT, DONE), True, S.OK, 7),
     "completions": ((UNCOUNTED, UNCOUNTED, UNCOUNTED, DONE), True, S.OK, 3),
@@ -59,14 +59,14 @@ STREAMS: dict[str, tuple[tuple[bytes, ...], bool, ResponseStatus, int]] = {
     "no [DONE], cut off": ((ROLE, text()), False, S.STREAM_WITHOUT_DONE, 1),
     "half an event": ((ROLE, text(), text()[:20]), True, S.HALF_EVENT, 1),
     "half an event, cut off": ((ROLE, text(), text()[:20]), False, S.HALF_EVENT, 1),
-    "[DONE], cut off": ((text(), DONE), False, S.INCOMPLETE_RESPONSE, 0),
+    "[DONE], cut off": ((text(), DONE), False, S.INCOMPLETE, 0),
     "no events": ((DONE,), True, S.NO_TOKENS, 0),
     "empty chunks": ((ROLE, text(""), text(None), LAST, DONE), True, S.EMPTY_CHUNKS, 0),
     "usage of 0": ((text(), event({"choices": [], **usage(0)}), DONE), True, S.EMPTY_CHUNKS, 0),
     "an error within": ((ROLE, text(), ERROR, DONE), True, S.STREAM_ERROR, 1),
-    "not JSON": ((text(), b"data: {x}\n\n", DONE), True, S.INVALID_RESPONSE, 1),
-    "JSON of another kind": ((text(), b"data: [1, 2]\n\n", DONE), True, S.INVALID_RESPONSE, 1),
-    "text that is a number": ((event({"choices": [{"text": 5}]}), DONE), True, S.INVALID_RESPONSE, 0),
+    "not JSON": ((text(), b"data: {x}\n\n", DONE), True, S.INVALID, 1),
+    "JSON of another kind": ((text(), b"data: [1, 2]\n\n", DONE), True, S.INVALID, 1),
+    "text that is a number": ((event({"choices": [{"text": 5}]}), DONE), True, S.INVALID, 0),
     "a negative count": ((text(), event({"choices": [], **usage(-3)}), DONE), True, S.EMPTY_CHUNKS, 0),
 }
 
@@ -106,7 +106,7 @@ def test_failures_before_the_stream() -> None:
 def test_a_stream_that_stops_is_late_and_keeps_its_first_token() -> None:
     with serving(streaming(respond_with(STREAM + chunked(text())))) as server:
         log = send_all(openai_client(server, timeout_s=0.1), 1)
-    assert (log.statuses, log.firsts) == ([S.TIMED_OUT], [0])
+    assert (log.statuses, log.firsts) == ([S.TIMEOUT], [0])
 
 
 def test_where_counts_come_from() -> None:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from gpuprof.errors import UnavailableError
-from gpuprof.load.targets.statuses import ResponseStatus
+from gpuprof.load.requests import RequestStatus
 
 
 class ResponseLog(Protocol):
@@ -22,10 +22,10 @@ class ResponseLog(Protocol):
         """Mark the first output of a stream."""
 
     def end(self, index: int, status: int, units: int) -> object:
-        """Mark the end of a request: a `ResponseStatus`, and how much it returned."""
+        """Mark the end of a request: a `RequestStatus`, and how much it returned."""
 
 
-OnEnd = Callable[[int, ResponseStatus], None]
+OnEnd = Callable[[int, RequestStatus], None]
 
 
 class Client(Protocol):

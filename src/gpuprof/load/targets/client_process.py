@@ -3,7 +3,7 @@
 
 The process that starts it writes a folder and reads the mapped log of requests in it. The client prints a
 summary when the load is over. It ends when its standard input does: Ctrl-C, or the death of the process that
-started it, leaves no load behind.
+started it, leaves no load running.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CLOSING_S = 10.0
 
 
 class LoopPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How requests start: at their planned offsets, or, with `outstanding` above 0, each when another ends."""
+    """How requests start: at planned offsets or, with `outstanding` above 0, each when another ends."""
 
     count: int
     drain_s: float
@@ -131,7 +131,7 @@ def _loop_of(
             on_next=former.__setitem__,
         )
         return closed, _ClosedLog(log, former), time.monotonic_ns
-    planned = np.frombuffer(log, REQUEST)["planned_ns"]
+    planned = np.frombuffer(memoryview(log), REQUEST)["planned_ns"]
 
     def begin() -> int:
         start_ns = time.monotonic_ns() + _LEAD_NS

@@ -8,8 +8,8 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
+from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.client import Client, OnEnd, load_package
-from gpuprof.load.targets.statuses import ResponseStatus
 
 
 class ReadyRequests(Protocol):
@@ -68,7 +68,7 @@ class RequestLoop:
         self._started += 1
         self.client.start(index)
 
-    def on_end(self, _: int, __: ResponseStatus) -> None:
+    def on_end(self, _: int, __: RequestStatus) -> None:
         """Count the end of a request."""
         self._ended += 1
         self._check_end()
@@ -143,7 +143,7 @@ class ClosedLoop(RequestLoop):
         if self._timer is not None:
             self._timer.cancel()
 
-    def on_end(self, index: int, status: ResponseStatus) -> None:
+    def on_end(self, index: int, status: RequestStatus) -> None:
         """Start the next request."""
         if not self._has_all_started.is_set():
             self._start_next(index)

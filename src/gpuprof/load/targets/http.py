@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.address import ServerAddress
 from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package
-from gpuprof.load.targets.statuses import ResponseStatus, status_of_code, status_of_error
+from gpuprof.load.targets.statuses import status_of_code, status_of_error
 
 CONCURRENCY = 256
 TIMEOUT_S = 30.0
@@ -32,7 +33,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser: Any = client.new_parser(self)
         self._transport: Any = None
         self.index: int | None = None
-        self._status = ResponseStatus.OK
+        self._status = RequestStatus.OK
         self._has_answer = self._has_headers = self._has_length = False
         self._is_complete = self._is_doubled = self._is_kept = False
 
@@ -45,20 +46,20 @@ class HttpConnection(asyncio.Protocol):
         self.index = index
         self._has_answer = self._has_headers = self._has_length = False
         self._is_complete = self._is_doubled = False
-        self._status = ResponseStatus.OK
+        self._status = RequestStatus.OK
         self.begin_response()
         self._transport.write(request)
 
     def begin_response(self) -> None:
         """Forget the response before."""
 
-    def finish_response(self) -> tuple[ResponseStatus, int]:
+    def finish_response(self) -> tuple[RequestStatus, int]:
         """Return how a complete response with a code of success ended, and how many units it returned."""
-        return ResponseStatus.OK, 1
+        return RequestStatus.OK, 1
 
-    def lost_response(self) -> ResponseStatus:
+    def lost_response(self) -> RequestStatus:
         """Return how a response ended whose connection was closed in the middle."""
-        return ResponseStatus.INCOMPLETE_RESPONSE if self._has_answer else ResponseStatus.CONNECTION_RESET
+        return RequestStatus.INCOMPLETE if self._has_answer else RequestStatus.RESET
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived; ends the request when its response is complete."""
@@ -69,7 +70,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except self._client.parser_errors:
-            self._end(ResponseStatus.INVALID_RESPONSE, keep=False)
+            self._end(RequestStatus.INVALID, keep=False)
             return
         if self._is_complete:
             self._client.unrequested += self._is_doubled
@@ -90,7 +91,7 @@ class HttpConnection(asyncio.Protocol):
         if code not in _CONTINUE_CODES:
             self._has_headers = True
             self._status = status_of_code(code)
-            if self._status is not ResponseStatus.OK:
+            if self._status is not RequestStatus.OK:
                 self._client.codes[code] += 1
 
     def on_message_complete(self) -> None:
@@ -100,7 +101,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _complete(self, *, keep: bool) -> None:
         status, units = self._status, 0
-        if status is ResponseStatus.OK:
+        if status is RequestStatus.OK:
             status, units = self.finish_response()
         self._end(status, units, keep=keep)
 
@@ -116,7 +117,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._end(self.lost_response(), keep=False)
 
-    def _end(self, status: ResponseStatus, units: int = 0, *, keep: bool) -> None:
+    def _end(self, status: RequestStatus, units: int = 0, *, keep: bool) -> None:
         index, self.index = self.index, None
         if index is None:
             return
@@ -241,7 +242,7 @@ class HttpClient:
         self._active[index] = (self._active[index][0], connection)
         connection.send(index, self._request_of(index))
 
-    def ended(self, connection: HttpConnection, index: int, status: ResponseStatus, units: int) -> None:
+    def ended(self, connection: HttpConnection, index: int, status: RequestStatus, units: int) -> None:
         """Mark the end of a request of a connection, and use or replace the connection."""
         if connection.is_open:
             self._idle.append(connection)
@@ -249,7 +250,7 @@ class HttpClient:
             self._open -= 1
         self._finish(index, status, units)
 
-    def _finish(self, index: int, status: ResponseStatus, units: int) -> None:
+    def _finish(self, index: int, status: RequestStatus, units: int) -> None:
         self._log.end(index, status, units)
         self._active.pop(index, None)
         self._on_end(index, status)
@@ -290,14 +291,14 @@ class HttpClient:
         else:
             attempt.cancel()
         self._open -= 1
-        self._finish(index, ResponseStatus.TIMED_OUT, 0)
+        self._finish(index, RequestStatus.TIMEOUT, 0)
 
     def abandon(self) -> None:
         """End what is queued as not sent and what is under way as timed out."""
         waiting, self._waiting = self._waiting, deque()
         for index in waiting:
-            self._log.end(index, ResponseStatus.NOT_SENT, 0)
-            self._on_end(index, ResponseStatus.NOT_SENT)
+            self._log.end(index, RequestStatus.NOT_SENT, 0)
+            self._on_end(index, RequestStatus.NOT_SENT)
         for index, (_, attempt) in list(self._active.items()):
             self._give_up(index, attempt)
 
@@ -322,5 +323,5 @@ def unreachable(address: ServerAddress, error: Exception | None) -> BenchmarkErr
     )
 
 
-def _ignore(index: int, status: ResponseStatus) -> None:
+def _ignore(index: int, status: RequestStatus) -> None:
     pass

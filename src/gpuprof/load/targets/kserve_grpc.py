@@ -7,21 +7,21 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.address import ServerAddress
 from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package
 from gpuprof.load.targets.http import CONCURRENCY, TIMEOUT_S, unreachable
 from gpuprof.load.targets.kserve_http import KServeInputs, no_metadata
 from gpuprof.load.targets.kserve_messages import INFER, METADATA, infer_request, message_class
-from gpuprof.load.targets.statuses import ResponseStatus
 from gpuprof.load.targets.tensors import split_model, tensor_input
 
 # Of gRPC's codes, by their numbers.
 _OF_CODE = {
-    4: ResponseStatus.TIMED_OUT,  # DEADLINE_EXCEEDED
-    8: ResponseStatus.OVERLOADED,  # RESOURCE_EXHAUSTED
-    14: ResponseStatus.CONNECTION_REFUSED,  # UNAVAILABLE
-    **dict.fromkeys((2, 10, 12, 13, 15), ResponseStatus.SERVER_ERROR),
-    **dict.fromkeys((3, 5, 6, 7, 9, 11, 16), ResponseStatus.CLIENT_ERROR),
+    4: RequestStatus.TIMEOUT,  # DEADLINE_EXCEEDED
+    8: RequestStatus.OVERLOADED,  # RESOURCE_EXHAUSTED
+    14: RequestStatus.REFUSED,  # UNAVAILABLE
+    **dict.fromkeys((2, 10, 12, 13, 15), RequestStatus.SERVER_ERROR),
+    **dict.fromkeys((3, 5, 6, 7, 9, 11, 16), RequestStatus.CLIENT_ERROR),
 }
 # No proxy of the environment may redirect what was checked; large tensors pass; soon again after a refusal.
 _OPTIONS = (
@@ -100,15 +100,15 @@ class KServeGrpcClient:
             self._calls[index] = asyncio.get_running_loop().create_task(self._call(index))
 
     async def _call(self, index: int) -> None:
-        status = ResponseStatus.OK
+        status = RequestStatus.OK
         try:
             await self._infer(self._request, timeout=self._timeout_s)
         except self._grpc.AioRpcError as error:
-            status = _OF_CODE.get(error.code().value[0], ResponseStatus.INVALID_RESPONSE)
+            status = _OF_CODE.get(error.code().value[0], RequestStatus.INVALID)
         self._end(index, status)
 
-    def _end(self, index: int, status: ResponseStatus) -> None:
-        self._log.end(index, status, int(status is ResponseStatus.OK))
+    def _end(self, index: int, status: RequestStatus) -> None:
+        self._log.end(index, status, int(status is RequestStatus.OK))
         self._calls.pop(index, None)
         if self._on_end is not None:
             self._on_end(index, status)
@@ -119,10 +119,10 @@ class KServeGrpcClient:
         """End what is queued as not sent and what is under way as timed out."""
         waiting, self._waiting = self._waiting, deque()
         for index in waiting:
-            self._end(index, ResponseStatus.NOT_SENT)
+            self._end(index, RequestStatus.NOT_SENT)
         for index, call in list(self._calls.items()):
             call.cancel()
-            self._end(index, ResponseStatus.TIMED_OUT)
+            self._end(index, RequestStatus.TIMEOUT)
 
     async def close(self) -> None:
         """Close the channel, after every call has ended."""

@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.address import ServerAddress
 from gpuprof.load.targets.bodies import Body, BodyMix, json_body
 from gpuprof.load.targets.client import ResponseLog
 from gpuprof.load.targets.http import HttpClient, HttpConnection
 from gpuprof.load.targets.http_requests import HttpRequests
 from gpuprof.load.targets.server_sent_events import EventReader, EventTooLongError
-from gpuprof.load.targets.statuses import ResponseStatus
 from gpuprof.load.targets.token_times import TokenSink
 
 CHAT, COMPLETIONS = "chat/completions", "completions"
@@ -83,7 +83,7 @@ class StreamReader:
         """Begin the stream of request `index`."""
         self._index = index
         self._events = EventReader()
-        self._error = ResponseStatus.OK
+        self._error = RequestStatus.OK
         self._is_done = False
         self._chunks = self._events_seen = 0
         self._counted: int | None = None
@@ -93,13 +93,13 @@ class StreamReader:
         try:
             events = self._events.feed(body)
         except EventTooLongError:
-            self._fail(ResponseStatus.INVALID_RESPONSE)
+            self._fail(RequestStatus.INVALID)
             return
         for event in events:
             self._take(event, on_first, on_tokens)
 
-    def _fail(self, status: ResponseStatus) -> None:
-        if self._error is ResponseStatus.OK:
+    def _fail(self, status: RequestStatus) -> None:
+        if self._error is RequestStatus.OK:
             self._error = status
 
     def _take(self, event: bytes, on_first: Callable[[int], None], on_tokens: TokenSink | None) -> None:
@@ -109,11 +109,11 @@ class StreamReader:
         try:
             chunk = _DECODE(event)
         except msgspec.MsgspecError:
-            self._fail(ResponseStatus.INVALID_RESPONSE)
+            self._fail(RequestStatus.INVALID)
             return
         self._events_seen += 1
         if bytes(chunk.error) not in _NO_ERROR:
-            self._fail(ResponseStatus.STREAM_ERROR)
+            self._fail(RequestStatus.STREAM_ERROR)
         before = self._counted
         if chunk.usage is not None and chunk.usage.completion_tokens is not None:
             self._counted = max(chunk.usage.completion_tokens, 0)
@@ -127,27 +127,27 @@ class StreamReader:
             tokens = max((self._counted or 0) - (before or 0), 0) if is_counted else 1
             on_tokens(self._index, self._clock_ns(), tokens, is_counted)
 
-    def finish(self) -> tuple[ResponseStatus, int]:
+    def finish(self) -> tuple[RequestStatus, int]:
         """Return how the stream ended, and its tokens."""
-        if self._error is ResponseStatus.OK and not self._is_done:
+        if self._error is RequestStatus.OK and not self._is_done:
             for event in self._events.finish():
                 self._is_done = self._is_done or event == _DONE
         tokens = self._chunks if self._counted is None else self._counted
         status = self._status(tokens)
-        if status is ResponseStatus.OK:
+        if status is RequestStatus.OK:
             self._totals.by_usage += self._counted is not None
             self._totals.by_chunks += self._counted is None
         return status, tokens
 
-    def _status(self, tokens: int) -> ResponseStatus:
-        if self._error is not ResponseStatus.OK:
+    def _status(self, tokens: int) -> RequestStatus:
+        if self._error is not RequestStatus.OK:
             return self._error
         if not self._is_done:
             has_half = self._events.has_half_event
-            return ResponseStatus.HALF_EVENT if has_half else ResponseStatus.STREAM_WITHOUT_DONE
+            return RequestStatus.HALF_EVENT if has_half else RequestStatus.STREAM_WITHOUT_DONE
         if self._chunks and tokens:
-            return ResponseStatus.OK
-        return ResponseStatus.EMPTY_CHUNKS if self._events_seen else ResponseStatus.NO_TOKENS
+            return RequestStatus.OK
+        return RequestStatus.EMPTY_CHUNKS if self._events_seen else RequestStatus.NO_TOKENS
 
 
 class _StreamConnection(HttpConnection):
@@ -163,15 +163,15 @@ class _StreamConnection(HttpConnection):
             self._reader.begin(self.index)
 
     def on_body(self, body: bytes) -> None:
-        if self._status is ResponseStatus.OK and self.index is not None:
+        if self._status is RequestStatus.OK and self.index is not None:
             self._reader.feed(body, self._on_first, self._on_tokens)
 
-    def finish_response(self) -> tuple[ResponseStatus, int]:
+    def finish_response(self) -> tuple[RequestStatus, int]:
         return self._reader.finish()
 
-    def lost_response(self) -> ResponseStatus:
+    def lost_response(self) -> RequestStatus:
         status, _ = self._reader.finish()
-        return super().lost_response() if status is ResponseStatus.OK else status
+        return super().lost_response() if status is RequestStatus.OK else status
 
 
 class OpenAiClient(HttpClient):
