@@ -80,7 +80,7 @@ def _check(target: ServerTarget) -> None:
     if target.body:
         if target.address.protocol is WireProtocol.KSERVE_GRPC:
             raise BenchmarkError(
-                "no_body", "a gRPC request has no body of its own", hint="use --batch and --input-shape"
+                "no_body", "a gRPC request has no body of its own", hint="use --batch and --server-input"
             )
         parse_mix(target.body)
 

@@ -74,7 +74,7 @@ def tensor_input(
         raise BenchmarkError(
             "free_dimension",
             f"the input {name!r} has the shape {list(shape)}, whose sizes are not all known",
-            hint=f"give --input-shape {name}:{','.join('8' if each < 0 else str(each) for each in found)}",
+            hint=f"give --server-input {name}:{','.join('8' if each < 0 else str(each) for each in found)}",
         )
     if math.prod(found) > _MOST_ELEMENTS:
         raise BenchmarkError(
