@@ -16,11 +16,11 @@ from load_server import OK, LoadServer, hang, respond_with, serving, stream_of
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.client import Client, OnEnd
+from gpuprof.load.targets.clients import make_client
 from gpuprof.load.targets.event_loop import ClosedLoop, OpenLoop, run_event_loop
 from gpuprof.load.targets.server_target import (
     ServerTarget,
     load_target,
-    make_client,
     save_target,
     server_target,
 )
@@ -166,6 +166,7 @@ def test_a_target_crosses_to_another_process(tmp_path: Path) -> None:
         ("http://127.0.0.1/", {"body": "missing.json:many"}, "bad_mix"),
         ("openai+http://127.0.0.1/v1", {}, "no_model"),
         ("openai+http://127.0.0.1/v1", {"model": "m", "output_tokens": 0}, "bad_token_count"),
+        ("openai+http://127.0.0.1/v1", {"model": "m", "prompt_tokens": 0}, "bad_token_count"),
         ("kserve+grpc://127.0.0.1/m", {"body": "body.json"}, "no_body"),
     ],
 )

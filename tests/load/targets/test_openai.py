@@ -188,18 +188,10 @@ def test_what_is_asked_for() -> None:
     assert openai_requests(whole, OpenAiRequest("m")).of(0).startswith(b"POST /api/chat/completions ")
 
 
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [
-        (OpenAiRequest("m", 0, 1), "bad_token_count"),
-        (OpenAiRequest("m", 1, 0), "bad_token_count"),
-        (OpenAiRequest("m", 1, 1, "embeddings"), "unknown_endpoint"),
-    ],
-)
-def test_what_cannot_be_asked(asked: OpenAiRequest, code: str) -> None:
+def test_an_unknown_endpoint() -> None:
     with pytest.raises(BenchmarkError) as caught:
-        openai_requests(parse_address("openai+http://127.0.0.1/v1"), asked)
-    assert caught.value.code == code
+        openai_requests(parse_address("openai+http://127.0.0.1/v1"), OpenAiRequest("m", 1, 1, "embeddings"))
+    assert caught.value.code == "unknown_endpoint"
 
 
 @pytest.mark.parametrize("header", ["a: b", "", "X\n", "Host", "content-length", "é"])

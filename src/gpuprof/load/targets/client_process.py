@@ -28,10 +28,11 @@ from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 from gpuprof.load.driver import PROGRESS_EVERY_S, DrivenLoad, DriveSettings
 from gpuprof.load.requests import REQUEST, Nanoseconds
 from gpuprof.load.targets.client import Client, OnEnd, ResponseLog
+from gpuprof.load.targets.clients import make_client
 from gpuprof.load.targets.event_loop import ClosedLoop, OpenLoop, RequestLoop, run_event_loop
 from gpuprof.load.targets.http import HttpClient
 from gpuprof.load.targets.openai import OpenAiClient
-from gpuprof.load.targets.server_target import ServerTarget, load_target, make_client, save_target
+from gpuprof.load.targets.server_target import ServerTarget, load_target, save_target
 from gpuprof.load.targets.token_times import TokenFile, read_tokens
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class ClientSummary(msgspec.Struct, kw_only=True):
     streams_by_usage: int = 0
     streams_by_chunks: int = 0
     cpu_s: float = 0.0
+    loop_cpu_s: float = 0.0  # of the event loop's thread while requests were sent
     error: tuple[str, str, str] | None = None
     is_unavailable: bool = False
 
@@ -101,6 +103,7 @@ async def _send(folder: Path, summary: ClientSummary) -> None:
 
     def on_open() -> None:
         summary.start_ns = begin()
+        summary.loop_cpu_s = -time.thread_time()
 
     with TokenFile(folder / TOKENS) as tokens:
 
@@ -109,6 +112,7 @@ async def _send(folder: Path, summary: ClientSummary) -> None:
 
         _stop_at_end_of_input(loop)
         await loop.run(make, on_open)
+        summary.loop_cpu_s += time.thread_time()
     log.close()
     summary.duplicates = log.duplicates
     if pacer is not None:

@@ -206,12 +206,6 @@ class OpenAiRequest:
 
     def body(self) -> Body:
         """Return the body; each request has its number first, so that no cache of prompts has it."""
-        if self.prompt_tokens < 1 or self.output_tokens < 1:
-            raise BenchmarkError(
-                "bad_token_count",
-                f"{self.prompt_tokens} tokens in, {self.output_tokens} tokens out: less than one",
-                hint="give --prompt-tokens and --output-tokens of 1 or more",
-            )
         prompt = "{{index}} " + _WORD * (self.prompt_tokens - 1)
         asked: dict[str, object] = {"model": self.model, "stream": True, "max_tokens": self.output_tokens}
         asked["stream_options"] = {"include_usage": True}

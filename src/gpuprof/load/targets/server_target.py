@@ -4,25 +4,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.address import ServerAddress, WireProtocol, parse_address, resolve
 from gpuprof.load.targets.bodies import parse_mix
-from gpuprof.load.targets.client import Client, OnEnd, ResponseLog
-from gpuprof.load.targets.http import CONCURRENCY, TIMEOUT_S, HttpClient
-from gpuprof.load.targets.http_requests import HttpRequests, checked_headers
-from gpuprof.load.targets.kserve_grpc import KServeGrpcClient
-from gpuprof.load.targets.kserve_http import KServeInputs, described_inputs, kserve_requests
-from gpuprof.load.targets.openai import CHAT, OpenAiClient, OpenAiRequest, openai_requests
-from gpuprof.load.targets.token_times import TokenSink
+from gpuprof.load.targets.http import CONCURRENCY, TIMEOUT_S
+from gpuprof.load.targets.http_requests import checked_headers
 
 
-class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ServerTarget:
     """A server and its requests.
 
     body: files of bodies, `FILE` or `FILE:WEIGHT,FILE:WEIGHT`. model, prompt_tokens, output_tokens, endpoint:
@@ -31,15 +26,15 @@ class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     address: ServerAddress
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = field(default_factory=dict)
     method: str = ""
     body: str = ""
     model: str = ""
     prompt_tokens: int = 128
     output_tokens: int = 64
-    endpoint: str = CHAT
+    endpoint: str = "chat/completions"
     batch: int = 1
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     is_binary: bool = True
     concurrency: int = CONCURRENCY
     timeout_s: float = TIMEOUT_S
@@ -50,15 +45,18 @@ class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
         """Whether responses are streams of tokens."""
         return self.address.protocol is WireProtocol.OPENAI
 
-    @property
-    def _inputs(self) -> KServeInputs:
-        return KServeInputs(self.batch, self.shapes, self.is_binary, self.seed)
 
-
-def server_target(text: str, *, allowed_hosts: Collection[str] = (), **options: object) -> ServerTarget:
+def server_target(
+    text: str,
+    *,
+    allowed_hosts: Collection[str] = (),
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    **options: Any,
+) -> ServerTarget:
     """Return the target of an address, resolved and allowed, with every option checked; sends nothing."""
     address = resolve(parse_address(text), allowed_hosts)
-    target = msgspec.convert({"address": address, **options}, ServerTarget)
+    sizes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    target = ServerTarget(address=address, shapes=sizes, **options)
     _check(target)
     return target
 
@@ -76,7 +74,12 @@ def _check(target: ServerTarget) -> None:
             raise BenchmarkError(
                 "no_model", f"no model is named for {target.address.authority}", hint="add --model NAME"
             )
-        openai_requests(target.address, _asked(target))
+        if target.prompt_tokens < 1 or target.output_tokens < 1:
+            raise BenchmarkError(
+                "bad_token_count",
+                f"{target.prompt_tokens} tokens in, {target.output_tokens} tokens out: less than one",
+                hint="give --prompt-tokens and --output-tokens of 1 or more",
+            )
     if target.body:
         if target.address.protocol is WireProtocol.KSERVE_GRPC:
             raise BenchmarkError(
@@ -85,35 +88,10 @@ def _check(target: ServerTarget) -> None:
         parse_mix(target.body)
 
 
-def _asked(target: ServerTarget) -> OpenAiRequest:
-    return OpenAiRequest(target.model, target.prompt_tokens, target.output_tokens, target.endpoint)
-
-
-async def make_client(
-    target: ServerTarget, log: ResponseLog, on_end: OnEnd, on_tokens: TokenSink | None = None
-) -> Client:
-    """Return the client of a target; asks a KServe server for the inputs of its model."""
-    limits: dict[str, Any] = {"concurrency": target.concurrency, "timeout_s": target.timeout_s}
-    if target.address.protocol is WireProtocol.KSERVE_GRPC:
-        return KServeGrpcClient(target.address, target._inputs, log, on_end=on_end, **limits)
-    requests = await _requests(target)
-    if target.is_stream:
-        return OpenAiClient(target.address, requests.of, log, on_tokens, on_end=on_end, **limits)
-    return HttpClient(target.address, requests.of, log, on_end=on_end, **limits)
-
-
-async def _requests(target: ServerTarget) -> HttpRequests:
-    if target.is_stream and not target.body:
-        return openai_requests(target.address, _asked(target), target.headers)
-    if target.address.protocol is WireProtocol.KSERVE_HTTP and not target.body:
-        inputs = await described_inputs(target.address, target._inputs, target.timeout_s)
-        return kserve_requests(target.address, inputs, target._inputs, target.headers)
-    mix = parse_mix(target.body, target.seed) if target.body else None
-    return HttpRequests(target.address, mix, target.headers, target.method)
-
-
 def save_target(target: ServerTarget, path: Path) -> None:
     """Write a target for `load_target`; headers may be secrets, so that only the user may read it."""
+    import msgspec
+
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.encode(target))
@@ -121,4 +99,6 @@ def save_target(target: ServerTarget, path: Path) -> None:
 
 def load_target(path: Path) -> ServerTarget:
     """Return what `save_target` wrote."""
+    import msgspec
+
     return msgspec.json.decode(path.read_bytes(), type=ServerTarget)
