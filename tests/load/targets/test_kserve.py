@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,15 @@ from load_client import CheckedLog, send_all
 from load_server import OK, LoadServer, hang, respond_with, serving
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.driver import DriveSettings
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.address import ServerAddress, WireProtocol, parse_address
+from gpuprof.load.targets.client_process import drive_server
 from gpuprof.load.targets.http import HttpClient
 from gpuprof.load.targets.kserve_grpc import KServeGrpcClient
 from gpuprof.load.targets.kserve_http import KServeInputs, described_inputs, kserve_requests, model_path
 from gpuprof.load.targets.kserve_messages import message_class
+from gpuprof.load.targets.server_target import server_target
 from gpuprof.load.targets.tensors import TensorInput, tensor_input
 
 grpc = pytest.importorskip("grpc")
@@ -246,6 +250,14 @@ def test_inference_over_grpc() -> None:
     expected = np.random.default_rng(5).random((2, 3, 4)).astype("<f4")
     assert received.raw_input_contents[0] == expected.tobytes()
     assert len(received.raw_input_contents[1]) == 16
+
+
+def test_inference_over_grpc_by_the_process_of_the_client(tmp_path: Path) -> None:
+    with grpc_server() as (port, servicer):
+        target = server_target(f"kserve+grpc://127.0.0.1:{port}/m", batch=2, seed=5, concurrency=4)
+        load = drive_server(target, np.arange(20) * 1_000_000, tmp_path, DriveSettings())
+    assert load.driven.rows["status"].tolist() == [S.OK] * 20
+    assert list(servicer.received[0].inputs[0].shape) == [2, 3, 4]
 
 
 def test_each_end_of_a_call_has_its_status() -> None:

@@ -59,6 +59,7 @@ class ClientSummary(msgspec.Struct, kw_only=True):
     start_ns: int = 0
     codes: dict[int, int] = {}
     unrequested: int = 0
+    started: int = 0
     duplicates: int = 0
     streams_by_usage: int = 0
     streams_by_chunks: int = 0
@@ -114,7 +115,7 @@ async def _send(folder: Path, summary: ClientSummary) -> None:
         await loop.run(make, on_open)
         summary.loop_cpu_s += time.thread_time()
     log.close()
-    summary.duplicates = log.duplicates
+    summary.duplicates, summary.started = log.duplicates, loop.started
     if pacer is not None:
         pacer.stop()
         np.save(folder / _RELEASED, pacer.released_ns())
@@ -268,11 +269,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _driven(folder: Path, summary: ClientSummary, interrupted_ns: int | None) -> DrivenLoad:
-    rows = np.fromfile(folder / LOG, REQUEST)
     if (folder / _RELEASED).exists():
-        released_ns = np.load(folder / _RELEASED)
+        rows, released_ns = np.fromfile(folder / LOG, REQUEST), np.load(folder / _RELEASED)
         due = np.ones(len(rows), bool) if interrupted_ns is None else rows["planned_ns"] <= interrupted_ns
     else:
+        # The log of a closed loop has room for more requests than were started.
+        rows = np.fromfile(folder / LOG, REQUEST, count=summary.started)
         released_ns, due = rows["sent_ns"], rows["sent_ns"] > 0
     rows = rows[due]
     return DrivenLoad(

@@ -34,7 +34,7 @@ class RequestLoop:
 
     def __init__(self, count: int, *, drain_s: float) -> None:
         self.count, self._drain_s = count, drain_s
-        self._started = self._ended = 0
+        self.started = self._ended = 0
         self._has_all_started, self._is_over = asyncio.Event(), asyncio.Event()
         self.client: Client | None = None
 
@@ -65,7 +65,7 @@ class RequestLoop:
     def start(self, index: int) -> None:
         """Start a request."""
         assert self.client is not None
-        self._started += 1
+        self.started += 1
         self.client.start(index)
 
     def on_end(self, _: int, __: RequestStatus) -> None:
@@ -74,7 +74,7 @@ class RequestLoop:
         self._check_end()
 
     def _check_end(self) -> None:
-        if self._has_all_started.is_set() and self._ended >= self._started:
+        if self._has_all_started.is_set() and self._ended >= self.started:
             self._is_over.set()
 
     def start_no_more(self) -> None:
@@ -107,7 +107,7 @@ class OpenLoop(RequestLoop):
     def _start_ready(self) -> None:
         for index in self._pacer.take_ready():
             self.start(int(index))
-        if self._started >= self.count:
+        if self.started >= self.count:
             self.start_no_more()
 
 
@@ -150,10 +150,10 @@ class ClosedLoop(RequestLoop):
         super().on_end(index, status)
 
     def _start_next(self, former: int) -> None:
-        index = self._started
+        index = self.started
         self._on_next(index, former)
         self.start(index)
-        if self._started >= self.count:
+        if self.started >= self.count:
             self.start_no_more()
 
 
