@@ -209,7 +209,7 @@ def test_what_cannot_work_is_refused_before_the_first_request(options: dict[str,
 @pytest.mark.parametrize(
     ("target", "code"),
     [
-        ("ftp://x", "unknown_target"),
+        ("ftp://x", "unknown_scheme"),
         ("python:json", "invalid_target_name"),
         ("python:no_such_module_here:f", "cannot_import"),
         ("python:json:nothing", "invalid_target_name"),

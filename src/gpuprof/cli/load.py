@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator
@@ -15,12 +16,15 @@ import click
 
 from gpuprof.cli.measuring import exit_for_targets, terminated_like_interrupted
 from gpuprof.cli.options import seconds, typed
+from gpuprof.cli.server_options import server_options, target_of_options
 from gpuprof.cli.usage import BadParameter, UsageError
+from gpuprof.load.targets.address import is_address
 
 if TYPE_CHECKING:
     from gpuprof.load.driver import Progress
     from gpuprof.load.requests import Rows
     from gpuprof.load.result import LoadResult, LoadSettings
+    from gpuprof.load.targets.server_target import ServerTarget
 
 RESULTS_FOLDER = "gpuprof-load"
 _EXIT_INTERRUPTED = 130
@@ -72,6 +76,18 @@ class LoadCommandOptions:
     report: tuple[str, ...]
     probe: bool
     as_json: bool
+    allowed_hosts: tuple[str, ...]
+    headers: dict[str, str]
+    method: str
+    body: str
+    model: str
+    prompt_tokens: int
+    output_tokens: int
+    endpoint: str
+    batch: int
+    shapes: dict[str, tuple[int, ...]]
+    is_binary: bool
+    timeout_s: float
 
     def settings(self) -> LoadSettings:
         """Return what is to be run."""
@@ -154,13 +170,15 @@ class LoadCommandOptions:
     callback=_report_formats,
     help="Write reports in these formats to DIR.",
 )
+@server_options
 @click.option("--probe", is_flag=True, help="Measure the generator itself, without a TARGET.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 @typed(LoadCommandOptions)
 def load(options: LoadCommandOptions) -> None:
     """Send requests to TARGET by a plan and measure their latencies from the planned arrival.
 
-    TARGET is a model as of gpuprof bench, or python:module:function.
+    TARGET is a model as of gpuprof bench, python:module:function, or the address of a server: http://,
+    kserve+http://, kserve+grpc:// or openai+http://.
     """
     if options.probe:
         _print_probe(options)
@@ -168,10 +186,14 @@ def load(options: LoadCommandOptions) -> None:
     from gpuprof.load.run import LoadOptions, run_load
 
     settings = options.settings()
-    with terminated_like_interrupted(), _live_figures() as progress:
-        found = run_load(
-            settings.target, settings, options=LoadOptions(drain_s=options.drain, progress=progress)
+    target: str | ServerTarget = settings.target
+    if is_address(settings.target):
+        values = dataclasses.asdict(options)
+        target = target_of_options(
+            settings.target, values, concurrency=options.concurrency, seed=options.seed
         )
+    with terminated_like_interrupted(), _live_figures() as progress:
+        found = run_load(target, settings, options=LoadOptions(drain_s=options.drain, progress=progress))
     _report(found, options)
 
 

@@ -42,10 +42,21 @@ class RequestStatus(IntEnum):
     NOT_SENT = 3  # still queued at the deadline
     FAILED = 4  # the target raised
     REFUSED = 5  # no connection
-    RESET = 6  # the connection was closed in the middle
-    HTTP_ERROR = 7  # a status other than 2xx
-    INCOMPLETE = 8  # a response that ends early
+    RESET = 6  # the connection was closed before the response
+    HTTP_ERROR = 7  # a status code that is neither success nor an error: redirects are not followed
+    INCOMPLETE = 8  # a response that is cut off
     INVALID = 9  # a response that cannot be read
+    NO_FILE_DESCRIPTORS = 10
+    NO_PORTS = 11
+    UNREACHABLE = 12
+    OVERLOADED = 13  # 429, RESOURCE_EXHAUSTED
+    CLIENT_ERROR = 14  # other 4xx
+    SERVER_ERROR = 15  # 5xx
+    STREAM_WITHOUT_DONE = 16
+    HALF_EVENT = 17
+    NO_TOKENS = 18  # a stream of no events
+    EMPTY_CHUNKS = 19  # a stream of events without text
+    STREAM_ERROR = 20  # the server reported an error within the stream
 
 
 def rows_of(log: _native.RequestLog) -> Rows:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,16 @@ from gpuprof.load.probe import probe_ceiling
 from gpuprof.load.requests import Nanoseconds
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
 from gpuprof.load.schedules import AllAtOnce, check_count, check_positive, parse_mix, parse_pattern
+from gpuprof.load.targets.address import is_address
 from gpuprof.load.targets.base import LoopTarget, Target, ThreadTarget
 from gpuprof.load.targets.finding import find_target
+from gpuprof.load.targets.http import CONCURRENCY
+from gpuprof.load.targets.server_target import ServerTarget, server_target
 from gpuprof.load.warnings import LoadWarning
 from gpuprof.stats.quantiles import samples_needed
+
+if TYPE_CHECKING:
+    from gpuprof.load.server_result import ServerResult
 
 MULTI_STREAM_SAMPLES = 8
 DURATION_S = 10.0
@@ -73,6 +80,9 @@ def run_load(
     Raises GpuprofError, before the target is loaded, for what cannot work.
     """
     options = options or LoadOptions()
+    server = _server_of(target, settings)
+    if server is not None:
+        return _run_on_server(server, settings, options)
     settings = checked(settings)
     generator = np.random.default_rng(settings.seed)
     arrivals = None if Scenario(settings.scenario) in CLOSED else _arrivals(settings, generator)
@@ -88,6 +98,44 @@ def run_load(
     return _measured(found, settings, arrivals, options)
 
 
+def _server_of(target: Any, settings: LoadSettings) -> ServerTarget | None:
+    if isinstance(target, str) and is_address(target):
+        limit = CONCURRENCY if settings.concurrency is None else settings.concurrency
+        return server_target(target, seed=settings.seed, concurrency=limit)
+    return target if isinstance(target, ServerTarget) else None
+
+
+def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOptions) -> ServerResult:
+    from gpuprof.load.server_result import ServerResult, client_ceiling_per_s
+    from gpuprof.load.streaming_metrics import parse_stream_objectives
+    from gpuprof.load.targets.client_process import drive_server, drive_server_closed
+
+    if settings.mix is not None:
+        raise _invalid("--mix sets the batch sizes of a model, not of a server", "set weights in --body")
+    objectives = []
+    if server.is_stream and settings.slo is not None:
+        objectives = parse_stream_objectives([settings.slo])
+        settings = dataclasses.replace(settings, slo=None)
+    settings = checked(settings)
+    is_closed = Scenario(settings.scenario) in CLOSED
+    if is_closed and settings.scenario != Scenario.CLOSED_LOOP:
+        server = dataclasses.replace(server, concurrency=1)
+    settings = dataclasses.replace(settings, concurrency=server.concurrency)
+    how = DriveSettings(server.concurrency, options.drain_s, progress=options.progress)
+    before = read_state()
+    with tempfile.TemporaryDirectory(prefix="gpuprof-load-") as folder:
+        if is_closed:
+            count = settings.count or _MOST_ON_SERVER
+            load = drive_server_closed(server, count, Path(folder), how, duration_s=settings.duration_s)
+        else:
+            arrivals = _arrivals(settings, np.random.default_rng(settings.seed))
+            check_requests(settings, len(arrivals))
+            load = drive_server(server, arrivals, Path(folder), how)
+    found = _result(load.driven, settings, client_ceiling_per_s(load), before, is_closed)
+    return ServerResult(found.settings, found.run, found.rows, load, server.is_stream, tuple(objectives))
+
+
+_MOST_ON_SERVER = 1 << 22  # requests of a closed loop without a count
 _MOST_SIZES = 1 << 16  # a closed loop draws its batch sizes again after as many requests
 
 

@@ -63,12 +63,6 @@ def _waited(
 
 
 def _named(text: str, sizes: Sizes) -> Target:
-    if "://" in text:
-        raise BenchmarkError(
-            "unknown_target",
-            f"{text}: no target of this kind",
-            hint="use model.py:build or python:module:function",
-        )
     if text.startswith(_PYTHON):
         return _of_callable(_imported(text), None, sizes)
     from gpuprof.bench.config import SystemSpec

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An HTTP/1.1 client with keep-alive connections for an event loop: no task and no future per request.
+
+A request takes an idle connection, or opens one, or waits in a queue in the order of the plan: the limit of
+connections delays requests and never drops one. Each connection has one request at a time. A request that
+fails is not sent again: its failure is what is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from gpuprof.errors import BenchmarkError
+from gpuprof.load.requests import RequestStatus
+from gpuprof.load.targets.address import ServerAddress
+from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package
+from gpuprof.load.targets.statuses import status_of_code, status_of_error
+
+CONCURRENCY = 256
+TIMEOUT_S = 30.0
+_CONTINUE_CODES = range(100, 200)
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection, and the response that arrives on it. httptools calls `on_...`."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+        self._parser: Any = client.new_parser(self)
+        self._transport: Any = None
+        self.index: int | None = None
+        self._status = RequestStatus.OK
+        self._has_answer = self._has_headers = self._has_length = False
+        self._is_complete = self._is_doubled = self._is_kept = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = transport
+
+    def send(self, index: int, request: bytes) -> None:
+        """Send the request of a connection that is idle."""
+        self.index = index
+        self._has_answer = self._has_headers = self._has_length = False
+        self._is_complete = self._is_doubled = False
+        self._status = RequestStatus.OK
+        self.begin_response()
+        self._transport.write(request)
+
+    def begin_response(self) -> None:
+        """Forget the response before."""
+
+    def finish_response(self) -> tuple[RequestStatus, int]:
+        """Return how a complete response with a code of success ended, and how many units it returned."""
+        return RequestStatus.OK, 1
+
+    def lost_response(self) -> RequestStatus:
+        """Return how a response ended whose connection was closed in the middle."""
+        return RequestStatus.INCOMPLETE if self._has_answer else RequestStatus.RESET
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived; ends the request when its response is complete."""
+        if self.index is None:
+            self._client.count_unrequested(self)
+            return
+        self._has_answer = True
+        try:
+            self._parser.feed_data(data)
+        except self._client.parser_errors:
+            self._end(RequestStatus.INVALID, keep=False)
+            return
+        if self._is_complete:
+            self._client.unrequested += self._is_doubled
+            self._complete(keep=self._is_kept and not self._is_doubled)
+
+    def on_message_begin(self) -> None:
+        """Note a second response to one request."""
+        self._is_doubled = self._is_complete
+
+    def on_header(self, name: bytes, _: bytes) -> None:
+        """Note whether the headers define where the response ends."""
+        if name.lower() in (b"content-length", b"transfer-encoding"):
+            self._has_length = True
+
+    def on_headers_complete(self) -> None:
+        """Take the status code."""
+        code = self._parser.get_status_code()
+        if code not in _CONTINUE_CODES:
+            self._has_headers = True
+            self._status = status_of_code(code)
+            if self._status is not RequestStatus.OK:
+                self._client.codes[code] += 1
+
+    def on_message_complete(self) -> None:
+        """Note the end; the request ends when all that arrived with it is parsed."""
+        self._is_complete = self._parser.get_status_code() not in _CONTINUE_CODES
+        self._is_kept = self._parser.should_keep_alive()
+
+    def _complete(self, *, keep: bool) -> None:
+        status, units = self._status, 0
+        if status is RequestStatus.OK:
+            status, units = self.finish_response()
+        self._end(status, units, keep=keep)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the request that was under way, if there is one."""
+        index, self._transport = self.index, None
+        if index is None:
+            self._client.forget(self)
+        elif exc is not None:
+            self._end(status_of_error(exc), keep=False)
+        elif self._has_headers and not self._has_length:
+            self._complete(keep=False)  # it ends with the connection
+        else:
+            self._end(self.lost_response(), keep=False)
+
+    def _end(self, status: RequestStatus, units: int = 0, *, keep: bool) -> None:
+        index, self.index = self.index, None
+        if index is None:
+            return
+        if not keep or self._transport is None:
+            self.abort()
+        self._client.ended(self, index, status, units)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent on it."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def abort(self) -> None:
+        """Close the connection without waiting."""
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+
+
+Attempt = HttpConnection | asyncio.Task[None]
+
+
+class HttpClient:
+    """A pool of connections to one server.
+
+    log: where requests are marked, by index. request_of: returns the bytes of a request. concurrency: most
+    connections. timeout_s: from the send to the end of the response. on_end: called after each request.
+    """
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        request_of: Callable[[int], bytes],
+        log: ResponseLog,
+        *,
+        concurrency: int = CONCURRENCY,
+        timeout_s: float = TIMEOUT_S,
+        on_end: OnEnd | None = None,
+    ) -> None:
+        tools = load_package("httptools")
+        self.parser_errors = (tools.HttpParserError, tools.HttpParserUpgrade)
+        self.new_parser = tools.HttpResponseParser
+        self.codes: Counter[int] = Counter()
+        self.unrequested = 0
+        self._address, self._request_of, self._log = address, request_of, log
+        self._concurrency, self._timeout_s = concurrency, timeout_s
+        self._on_end = on_end or _ignore
+        self._tls = ssl.create_default_context() if address.is_encrypted else None
+        self._server = address.resolved[0]
+        self._waiting: deque[int] = deque()
+        self._idle: list[HttpConnection] = []
+        self._open = 0
+        # In the order of their deadlines.
+        self._active: dict[int, tuple[float, Attempt]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def new_connection(self) -> HttpConnection:
+        """Return the protocol of a new connection."""
+        return HttpConnection(self)
+
+    async def open(self) -> None:
+        """Open a first connection, to the first of the addresses that accepts one."""
+        error: Exception | None = None
+        for server in self._address.resolved:
+            self._server = server
+            try:
+                connection = await asyncio.wait_for(self._connect(), self._timeout_s)
+            except (OSError, asyncio.TimeoutError) as raised:
+                error = raised
+            else:
+                self._open += 1
+                self._idle.append(connection)
+                return
+        raise unreachable(self._address, error) from error
+
+    async def _connect(self) -> HttpConnection:
+        name = self._address.host if self._tls else None
+        _, connection = await asyncio.get_running_loop().create_connection(
+            self.new_connection, self._server, self._address.port, ssl=self._tls, server_hostname=name
+        )
+        return connection
+
+    def start(self, index: int) -> None:
+        """Send request `index`, or queue it."""
+        self._waiting.append(index)
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        while self._waiting:
+            if self._idle:
+                connection = self._idle.pop()
+                if connection.is_open:
+                    self._send(self._waiting.popleft(), connection)
+                else:
+                    self._open -= 1
+            elif self._open < self._concurrency:
+                self._open += 1
+                index = self._waiting.popleft()
+                self._log.begin(index)
+                self._track(index, asyncio.get_running_loop().create_task(self._open_and_send(index)))
+            else:
+                return
+
+    def _send(self, index: int, connection: HttpConnection) -> None:
+        request = self._request_of(index)
+        self._log.begin(index)
+        self._track(index, connection)
+        connection.send(index, request)
+
+    async def _open_and_send(self, index: int) -> None:
+        try:
+            connection = await self._connect()
+        except (OSError, ssl.CertificateError) as error:
+            self._open -= 1
+            if index in self._active:
+                self._finish(index, status_of_error(error), 0)
+            return
+        if index not in self._active:
+            connection.abort()
+            self._open -= 1
+            return
+        self._active[index] = (self._active[index][0], connection)
+        connection.send(index, self._request_of(index))
+
+    def ended(self, connection: HttpConnection, index: int, status: RequestStatus, units: int) -> None:
+        """Mark the end of a request of a connection, and use or replace the connection."""
+        if connection.is_open:
+            self._idle.append(connection)
+        else:
+            self._open -= 1
+        self._finish(index, status, units)
+
+    def _finish(self, index: int, status: RequestStatus, units: int) -> None:
+        self._log.end(index, status, units)
+        self._active.pop(index, None)
+        self._on_end(index, status)
+        self._send_waiting()
+
+    def forget(self, connection: HttpConnection) -> None:
+        """Drop an idle connection that the server closed."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+            self._open -= 1
+
+    def count_unrequested(self, connection: HttpConnection) -> None:
+        """Drop a connection on which the server sent what no request asked for."""
+        self.unrequested += 1
+        self.forget(connection)
+        connection.abort()
+
+    def _track(self, index: int, attempt: Attempt) -> None:
+        loop = asyncio.get_running_loop()
+        self._active[index] = (loop.time() + self._timeout_s, attempt)
+        if self._timer is None:
+            self._timer = loop.call_later(self._timeout_s, self._end_late)
+
+    def _end_late(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        while self._active:
+            index, (deadline, attempt) = next(iter(self._active.items()))
+            if deadline > loop.time():
+                self._timer = loop.call_at(deadline, self._end_late)
+                return
+            self._give_up(index, attempt)
+
+    def _give_up(self, index: int, attempt: Attempt) -> None:
+        if isinstance(attempt, HttpConnection):
+            attempt.index = None
+            attempt.abort()
+        else:
+            attempt.cancel()
+        self._open -= 1
+        self._finish(index, RequestStatus.TIMEOUT, 0)
+
+    def abandon(self) -> None:
+        """End what is queued as not sent and what is under way as timed out."""
+        waiting, self._waiting = self._waiting, deque()
+        for index in waiting:
+            self._log.end(index, RequestStatus.NOT_SENT, 0)
+            self._on_end(index, RequestStatus.NOT_SENT)
+        for index, (_, attempt) in list(self._active.items()):
+            self._give_up(index, attempt)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self.abandon()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in self._idle:
+            connection.abort()
+        self._idle.clear()
+        await asyncio.sleep(0)  # the event loop closes what was aborted
+
+
+def unreachable(address: ServerAddress, error: Exception | None) -> BenchmarkError:
+    """Return the error of a server that accepts no connection."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+    return BenchmarkError(
+        "no_server",
+        f"no server responds at {address.authority}: {reason}",
+        hint="start it, or check the port",
+    )
+
+
+def _ignore(index: int, status: RequestStatus) -> None:
+    pass

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KServe's open inference protocol, version 2, over gRPC: one channel, one call per request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from gpuprof.load.requests import RequestStatus
+from gpuprof.load.targets.address import ServerAddress
+from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package
+from gpuprof.load.targets.http import CONCURRENCY, TIMEOUT_S, unreachable
+from gpuprof.load.targets.kserve_http import KServeInputs, no_metadata
+from gpuprof.load.targets.kserve_messages import INFER, METADATA, infer_request, message_class
+from gpuprof.load.targets.tensors import split_model, tensor_input
+
+# Of gRPC's codes, by their numbers.
+_OF_CODE = {
+    4: RequestStatus.TIMEOUT,  # DEADLINE_EXCEEDED
+    8: RequestStatus.OVERLOADED,  # RESOURCE_EXHAUSTED
+    14: RequestStatus.REFUSED,  # UNAVAILABLE
+    **dict.fromkeys((2, 10, 12, 13, 15), RequestStatus.SERVER_ERROR),
+    **dict.fromkeys((3, 5, 6, 7, 9, 11, 16), RequestStatus.CLIENT_ERROR),
+}
+# No proxy of the environment may redirect what was checked; large tensors pass; soon again after a refusal.
+_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class KServeGrpcClient:
+    """Sends ModelInfer calls; one that waits for `concurrency` others keeps its place in the queue."""
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        asked: KServeInputs,
+        log: ResponseLog,
+        *,
+        concurrency: int = CONCURRENCY,
+        timeout_s: float = TIMEOUT_S,
+        on_end: OnEnd | None = None,
+    ) -> None:
+        self._grpc = load_package("grpc.aio")
+        _, self._model, self._version = split_model(address.path, address.authority + address.path)
+        self._address, self._asked, self._log = address, asked, log
+        self._concurrency, self._timeout_s, self._on_end = concurrency, timeout_s, on_end
+        self._waiting: deque[int] = deque()
+        self._calls: dict[int, asyncio.Task[None]] = {}
+        self._request = b""
+        self._channel: Any = None
+        self._infer: Any = None
+
+    async def open(self) -> None:
+        """Connect, and make the request from the model's description; raises BenchmarkError."""
+        error: Exception | None = None
+        for server in self._address.resolved:
+            host = f"ipv6:[{server}]" if ":" in server else f"ipv4:{server}"
+            self._channel = self._grpc.insecure_channel(f"{host}:{self._address.port}", options=_OPTIONS)
+            try:
+                await asyncio.wait_for(self._channel.channel_ready(), min(self._timeout_s, 5.0))
+            except asyncio.TimeoutError as raised:
+                error = raised
+                await self._channel.close()
+            else:
+                await self._describe()
+                # Without serializers: bytes go in and come out.
+                self._infer = self._channel.unary_unary(INFER)
+                return
+        raise unreachable(self._address, error) from error
+
+    async def _describe(self) -> None:
+        request = message_class("ModelMetadataRequest")(name=self._model, version=self._version)
+        call = self._channel.unary_unary(METADATA)
+        try:
+            received = await call(request.SerializeToString(), timeout=self._timeout_s)
+        except self._grpc.AioRpcError as error:
+            await self._channel.close()
+            raise no_metadata(self._address, error.code().name) from error
+        found = message_class("ModelMetadataResponse").FromString(received)
+        inputs = [
+            tensor_input(each.name, each.datatype, each.shape, self._asked.batch, self._asked.shapes)
+            for each in found.inputs
+        ]
+        if not inputs:
+            raise no_metadata(self._address, "it has no inputs")
+        self._request = infer_request(self._model, self._version, inputs, self._asked.seed)
+
+    def start(self, index: int) -> None:
+        """Call for request `index`, or queue it."""
+        if len(self._calls) >= self._concurrency:
+            self._waiting.append(index)
+        else:
+            self._log.begin(index)
+            self._calls[index] = asyncio.get_running_loop().create_task(self._call(index))
+
+    async def _call(self, index: int) -> None:
+        status = RequestStatus.OK
+        try:
+            await self._infer(self._request, timeout=self._timeout_s)
+        except self._grpc.AioRpcError as error:
+            status = _OF_CODE.get(error.code().value[0], RequestStatus.INVALID)
+        self._end(index, status)
+
+    def _end(self, index: int, status: RequestStatus) -> None:
+        self._log.end(index, status, int(status is RequestStatus.OK))
+        self._calls.pop(index, None)
+        if self._on_end is not None:
+            self._on_end(index, status)
+        if self._waiting and len(self._calls) < self._concurrency:
+            self.start(self._waiting.popleft())
+
+    def abandon(self) -> None:
+        """End what is queued as not sent and what is under way as timed out."""
+        waiting, self._waiting = self._waiting, deque()
+        for index in waiting:
+            self._end(index, RequestStatus.NOT_SENT)
+        for index, call in list(self._calls.items()):
+            call.cancel()
+            self._end(index, RequestStatus.TIMEOUT)
+
+    async def close(self) -> None:
+        """Close the channel, after every call has ended."""
+        calls = list(self._calls.values())
+        self.abandon()
+        await asyncio.gather(*calls, return_exceptions=True)
+        if self._channel is not None:
+            await self._channel.close()

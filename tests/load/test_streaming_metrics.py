@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of streams against ones computed by hand, and against each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof.bench.verdicts import TargetVerdict
+from gpuprof.errors import BenchmarkError
+from gpuprof.load.streaming_metrics import (
+    StreamMetric,
+    StreamTimes,
+    goodput,
+    parse_stream_objectives,
+    token_intervals,
+)
+from gpuprof.load.targets.token_times import TOKENS
+
+MS = 1_000_000
+
+
+def times_of(*rows: tuple[int, int, int, int, int]) -> StreamTimes:
+    """Rows of planned, first and end in milliseconds, status, tokens."""
+    columns = np.array(rows, dtype=np.int64).T
+    return StreamTimes(columns[0] * MS, columns[1] * MS, columns[2] * MS, columns[3], columns[4])
+
+
+TIMES = times_of(
+    (10, 60, 160, 1, 11), (20, 320, 340, 1, 2), (30, 90, 90, 1, 1), (40, 100, 900, 16, 5), (50, 0, 60, 24, 0)
+)
+
+
+def test_times_start_at_the_plan_and_failures_are_later_than_all() -> None:
+    inf = np.inf
+    assert TIMES.seconds(StreamMetric.TTFT).tolist() == [0.05, 0.3, 0.06, inf, inf]
+    assert TIMES.seconds(StreamMetric.E2E).tolist() == [0.15, 0.32, 0.06, inf, inf]
+    tpot = TIMES.seconds(StreamMetric.TPOT)
+    assert tpot[:2].tolist() == [0.01, 0.02]
+    assert np.isnan(tpot[2])
+    assert tpot[3:].tolist() == [inf, inf]
+
+
+def test_goodput_counts_requests_that_meet_every_limit() -> None:
+    # One TTFT of 300 ms, one TPOT that does not exist, two failures.
+    found = goodput(TIMES, parse_stream_objectives(["ttft_p99<200ms,tpot<50ms"]), duration_s=2.0)
+    assert (found.good, found.fraction, found.per_second) == (2, 0.4, 1.0)
+    assert goodput(TIMES, [], 2.0).good == 3
+    assert goodput(TIMES, parse_stream_objectives(["tpot<15ms"]), 2.0).good == 2
+
+
+def test_no_requests_are_no_goodput() -> None:
+    none = np.zeros(0, dtype=np.int64)
+    found = goodput(StreamTimes(none, none, none, none, none), [], duration_s=0.0)
+    assert (found.good, found.fraction, found.per_second) == (0, 0.0, 0.0)
+
+
+def rows_of(*rows: tuple[int, int, int, int]) -> np.ndarray:
+    return np.array(list(rows), dtype=TOKENS)
+
+
+def test_intervals_are_within_a_stream_and_tokens_that_arrive_together_are_none_apart() -> None:
+    rows = rows_of((0, 1, 0, 0), (1, 1, 0, 5), (0, 1, 0, 10), (1, 1, 0, 30), (0, 1, 0, 10), (2, 1, 0, 40))
+    found = token_intervals(rows, np.array([True, True, False]))
+    assert sorted((found.seconds * 1e9).round().tolist()) == [0, 10, 25]
+    assert not found.is_counted
+    assert found.per_arrival == 5 / 4
+    counted = token_intervals(rows_of((0, 3, 1, 0), (0, 2, 1, 10), (0, 0, 1, 15)), np.array([True]))
+    assert sorted((counted.seconds * 1e9).round().tolist()) == [0, 0, 0, 10]
+    assert counted.is_counted
+
+
+def test_no_tokens_have_no_intervals() -> None:
+    found = token_intervals(rows_of(), np.array([True]))
+    assert (len(found.seconds), found.is_counted, found.per_arrival) == (0, False, 0.0)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 1000)), min_size=1, max_size=30))
+def test_the_mean_interval_is_the_time_per_output_token(chunks: list[tuple[int, int]]) -> None:
+    arrivals = np.cumsum([gap for _, gap in chunks])
+    rows = rows_of(*((0, count, 1, int(at)) for (count, _), at in zip(chunks, arrivals, strict=True)))
+    found = token_intervals(rows, np.array([True]))
+    tokens = sum(count for count, _ in chunks)
+    assert len(found.seconds) == tokens - 1
+    assert found.seconds.sum() * 1e9 == pytest.approx(arrivals[-1] - arrivals[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "figure", "limit_s"),
+    [
+        ("ttft_p99<200ms", StreamMetric.TTFT, "p99", 0.2),
+        ("tpot<50ms", StreamMetric.TPOT, "p99", 0.05),
+        ("itl_p99.9 < 1s", StreamMetric.ITL, "p99.9", 1.0),
+        ("e2e_mean<=2s", StreamMetric.E2E, "mean", 2.0),
+        ("p50<3s", StreamMetric.E2E, "p50", 3.0),
+    ],
+)
+def test_objectives(text: str, metric: StreamMetric, figure: str, limit_s: float) -> None:
+    [found] = parse_stream_objectives([text])
+    assert (found.metric, found.target.figure) == (metric, figure)
+    assert found.target.limit_s == pytest.approx(limit_s)
+    [again] = parse_stream_objectives([found.text])
+    assert (again.metric, again.target.figure) == (metric, figure)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ttft", "ttft_p99", "ttft_p99<", "xyz_p99<1ms", "ttft_p0<1ms", "ttft_p99<-1ms", "ttft_<1s"]
+)
+def test_what_is_no_objective(text: str) -> None:
+    with pytest.raises(BenchmarkError) as caught:
+        parse_stream_objectives([text])
+    assert caught.value.code == "invalid_target"
+
+
+def test_verdicts_count_failures_and_need_enough_requests() -> None:
+    [objective] = parse_stream_objectives(["ttft_p99<200ms"])
+    fast = np.full(1000, 0.1)
+    assert objective.verdict(fast) is TargetVerdict.MET
+    assert objective.verdict(fast[:100]) is TargetVerdict.INCONCLUSIVE
+    failed = np.where(np.arange(1000) < 30, np.inf, 0.1)
+    assert objective.verdict(failed) is TargetVerdict.MISSED
+    assert objective.verdict(np.full(10, np.nan)) is TargetVerdict.INCONCLUSIVE
+    [mean] = parse_stream_objectives(["ttft_mean<200ms"])
+    assert (mean.verdict(fast), mean.verdict(failed)) == (TargetVerdict.MET, TargetVerdict.MISSED)
