@@ -130,7 +130,7 @@ async def send_aiohttp(port: int, connections: int, requests: int) -> int:
         async def get() -> bool:
             async with session.get(f"http://127.0.0.1:{port}/") as response:
                 await response.read()
-                return response.status == 200
+                return bool(response.status == 200)
 
         return await share(requests, connections, get)
 
@@ -142,7 +142,7 @@ async def send_httpx(port: int, connections: int, requests: int) -> int:
     async with httpx.AsyncClient(limits=limits, trust_env=False) as client:
 
         async def get() -> bool:
-            return (await client.get(f"http://127.0.0.1:{port}/")).status_code == 200
+            return bool((await client.get(f"http://127.0.0.1:{port}/")).status_code == 200)
 
         return await share(requests, connections, get)
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuprof.bench.options import SystemOptions
 from gpuprof.cli.measuring import exit_for_targets, terminated_like_interrupted
-from gpuprof.cli.options import seconds, typed
+from gpuprof.cli.options import seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
 from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.load.targets.address import is_address
@@ -58,7 +59,7 @@ def _report_formats(_context: click.Context, _parameter: click.Parameter, value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadCommandOptions:
+class LoadCommandOptions(SystemOptions):
     """The options of `gpuprof load`."""
 
     target: str | None
@@ -70,7 +71,6 @@ class LoadCommandOptions:
     mix: str | None
     concurrency: int | None
     slo: str | None
-    seed: int
     drain: float
     out: str
     report: tuple[str, ...]
@@ -108,6 +108,7 @@ class LoadCommandOptions:
             mix=self.mix,
             slo=self.slo,
             seed=self.seed,
+            system=self.spec(self.target),
         )
 
 
@@ -170,6 +171,7 @@ class LoadCommandOptions:
     callback=_report_formats,
     help="Write reports in these formats to DIR.",
 )
+@system_options
 @server_options
 @click.option("--probe", is_flag=True, help="Measure the generator itself, without a TARGET.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")

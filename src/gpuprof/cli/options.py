@@ -235,3 +235,27 @@ def check_sides(runs: tuple[str, ...], against: tuple[str, ...]) -> None:
             "needs_against",
             f"{len(runs)} runs without an older one; hint: add --against OLD, or use one run.",
         )
+
+
+def system_options(command: Command) -> Command:
+    """Add the options of `bench.options.SystemOptions` but the seed, where a target may be a model."""
+    from gpuprof.bench.config import DEVICES, DTYPES
+
+    options = (
+        click.option("--framework", default="auto", metavar="NAME",
+                     help="Run a model in NAME: pytorch, jax, onnxruntime. Default: chosen by the model."),
+        click.option("--dtype", type=click.Choice(DTYPES),
+                     help="Convert weights and inputs of a model to this dtype. Default: that of the model."),
+        click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True,
+                     help="Run a model on this device."),
+        click.option("--input-shape", callback=numbers, metavar="3,224,224",
+                     help="Set the shape of one sample of a model. Default: its own."),
+        click.option("--data", default="synthetic", show_default=True, metavar="D",
+                     help="Take inputs of a model from D: synthetic, a folder of images in class folders, or "
+                          "a .npz file."),
+        click.option("--trust-pickle", is_flag=True,
+                     help="Load pickled files and .pt2, which can run any code."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -145,7 +145,7 @@ def csv_rows(result: LoadResult) -> Iterator[dict[str, Any]]:
     """Yield one row for the run; times are in milliseconds, an empty cell is unavailable."""
     row: dict[str, Any] = {
         **{name: readable(str(value)) if isinstance(value, str) else value
-           for name, value in asdict(result.settings).items()},
+           for name, value in asdict(result.settings).items() if name != "system"},
         "requests": len(result.rows),
         "failed": sum(count for status, count in result.statuses.items() if status.name != "OK"),
         "planned_rate": result.planned_rate,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.results.target import LatencyTarget, parse_target
 from gpuprof.bench.serialization import decode, encode, to_finite
 from gpuprof.bench.verdicts import TargetVerdict
@@ -46,7 +47,10 @@ _MOST_LATE = 0.1  # of the median service time, at p99
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """What was asked for. `rate` and `duration_s` are None where the pattern or a count has them."""
+    """What was asked for. `rate` and `duration_s` are None where the pattern or a count has them.
+
+    `system` is how a model is run, None for its defaults; other targets have none.
+    """
 
     target: str
     scenario: str
@@ -58,6 +62,7 @@ class LoadSettings:
     mix: str | None = None
     slo: str | None = None
     seed: int = 0
+    system: SystemSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

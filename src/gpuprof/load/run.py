@@ -24,7 +24,7 @@ from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
 from gpuprof.load.schedules import AllAtOnce, check_count, check_positive, parse_mix, parse_pattern
 from gpuprof.load.targets.address import is_address
 from gpuprof.load.targets.base import LoopTarget, Target, ThreadTarget
-from gpuprof.load.targets.finding import find_target
+from gpuprof.load.targets.finding import check_no_model_options, find_target
 from gpuprof.load.targets.http import CONCURRENCY
 from gpuprof.load.targets.server_target import ServerTarget, server_target
 from gpuprof.load.warnings import LoadWarning
@@ -87,7 +87,7 @@ def run_load(
     generator = np.random.default_rng(settings.seed)
     arrivals = None if Scenario(settings.scenario) in CLOSED else _arrivals(settings, generator)
     count = _MOST_SIZES if arrivals is None else len(arrivals)
-    found = find_target(target, inputs, _sizes(settings, count, generator))
+    found = find_target(target, inputs, _sizes(settings, count, generator), settings.system)
     if arrivals is None and isinstance(found, LoopTarget):
         raise BenchmarkError(
             "closed_loop_of_coroutines",
@@ -110,6 +110,7 @@ def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOp
     from gpuprof.load.streaming_metrics import parse_stream_objectives
     from gpuprof.load.targets.client_process import drive_server, drive_server_closed
 
+    check_no_model_options(settings.target, settings.system)
     if settings.mix is not None:
         raise _invalid("--mix sets the batch sizes of a model, not of a server", "set weights in --body")
     objectives = []

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +17,21 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.base import BatchTarget, LoopTarget, Target, ThreadTarget
 from gpuprof.load.targets.in_process import CallableTarget, CoroutineTarget, SystemTarget
 
+if TYPE_CHECKING:
+    from gpuprof.bench.config import SystemSpec
+
 _PYTHON = "python:"
 Sizes = npt.NDArray[np.int64]
 
 
-def find_target(target: Any, inputs: Any, sizes: Sizes) -> Target:
+def find_target(target: Any, inputs: Any, sizes: Sizes, system: SystemSpec | None = None) -> Target:
     """Return the target that is meant; a model is not loaded yet. Raises GpuprofError.
 
     `sizes` are batch sizes of requests, in turn; a callable is called as it is and counts them as units.
+    `system` is how a model that is named is run.
     """
     if isinstance(target, str):
-        return _named(target, sizes)
+        return _named(target, sizes, system)
     if isinstance(target, (ThreadTarget, BatchTarget, LoopTarget)):
         return target
     return _of_callable(target, inputs, sizes)
@@ -62,16 +67,30 @@ def _waited(
     return run_and_wait
 
 
-def _named(text: str, sizes: Sizes) -> Target:
-    if text.startswith(_PYTHON):
-        return _of_callable(_imported(text), None, sizes)
+def _named(text: str, sizes: Sizes, system: SystemSpec | None) -> Target:
     from gpuprof.bench.config import SystemSpec
+
+    spec = system or SystemSpec(text)
+    if text.startswith(_PYTHON):
+        check_no_model_options(text, system)
+        return _of_callable(_imported(text), None, sizes)
     from gpuprof.bench.frameworks import make_system
     from gpuprof.bench.validation import check_spec
 
-    spec = SystemSpec(text)
     check_spec(spec)
     return SystemTarget(partial(make_system, spec), sizes)
+
+
+def check_no_model_options(text: str, system: SystemSpec | None) -> None:
+    """Raise BenchmarkError where something that is no model has options of models."""
+    from gpuprof.bench.config import SystemSpec
+
+    if system is not None and dataclasses.replace(system, seed=0) != SystemSpec(text):
+        raise BenchmarkError(
+            "options_of_models",
+            f"{text} is not a model and has no framework, dtype, device, input shape or data",
+            hint="omit these options",
+        )
 
 
 def _imported(text: str) -> Any:
