@@ -164,6 +164,7 @@ def test_help_registers_only_what_works() -> None:
         "flamegraph",
         "gate",
         "import",
+        "load",
         "nsys",
         "optimize",
         "roofline",
