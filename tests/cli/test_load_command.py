@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from refusals import refused_command
 
 from gpuprof.cli.main import cli
 from gpuprof.load import open_result
@@ -37,12 +38,11 @@ def test_json_has_the_figures(target: str, tmp_path: Path) -> None:
 
 
 def test_the_probe_takes_no_target(target: str) -> None:
-    done = CliRunner().invoke(cli, ["load", target, "--probe"])
-    assert done.exit_code == 2
-    assert "omit TARGET" in done.stderr
+    refused_command(["load", target, "--probe"], "probe_and_target")
 
 
-def test_a_target_is_needed() -> None:
-    done = CliRunner().invoke(cli, ["load", "--rate", "5"])
-    assert done.exit_code == 2
-    assert "no TARGET" in done.stderr
+def test_what_cannot_work_is_refused(target: str) -> None:
+    refused_command(["load", "--rate", "5"], "no_target")
+    refused_command(["load", target, "--rate", "fast"], "invalid_rate", "fast")
+    refused_command(["load", target, "--rate", "0"], "invalid_schedule")
+    refused_command(["load", target, "--rate", "5", "--duration", "soon"], "invalid_time", "soon")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from gpuprof import _native
 from gpuprof.errors import BenchmarkError
@@ -42,9 +43,23 @@ def test_every_request_of_a_plan_is_sent_once_and_never_early(concurrency: int |
     assert not load.interrupted
 
 
-@pytest.mark.parametrize("concurrency", [None, 2])
-def test_coroutines_run_in_the_event_loop_under_the_cap(concurrency: int | None) -> None:
-    seen, most, now = [], 0, 0
+def test_coroutines_are_in_service_at_the_same_time() -> None:
+    seen: list[int] = []
+    all_are_sent = asyncio.Event()
+
+    async def respond(index: int) -> None:
+        seen.append(index)
+        if len(seen) == 30:
+            all_are_sent.set()
+        await all_are_sent.wait()
+
+    check_order(drive(CoroutineTarget(respond, with_index=True), np.zeros(30, np.int64)), 30)
+    assert seen == list(range(30))
+
+
+def test_a_cap_delays_coroutines_and_skips_none() -> None:
+    seen: list[int] = []
+    most = now = 0
 
     async def respond(index: int) -> None:
         nonlocal most, now
@@ -55,10 +70,9 @@ def test_coroutines_run_in_the_event_loop_under_the_cap(concurrency: int | None)
         now -= 1
 
     plan = np.zeros(30, np.int64)
-    load = drive(CoroutineTarget(respond, with_index=True), plan, DriveSettings(concurrency=concurrency))
+    check_order(drive(CoroutineTarget(respond, with_index=True), plan, DriveSettings(concurrency=2)), 30)
     assert seen == list(range(30))
-    assert most == (concurrency or 30)
-    check_order(load, 30)
+    assert most <= 2
 
 
 def test_a_batch_has_what_is_due_within_its_delay() -> None:
@@ -92,13 +106,13 @@ def test_what_is_unfinished_at_the_deadline_is_late_and_does_not_vanish() -> Non
         await asyncio.sleep(3600)
 
     for target in (CallableTarget(never.wait), CoroutineTarget(hang)):
-        load = drive(target, np.zeros(3, np.int64), DriveSettings(concurrency=1, drain_s=0.05))
+        load = drive(target, np.zeros(3, np.int64), DriveSettings(concurrency=1, drain_s=0.5))
         assert load.rows["status"].tolist() == [
             RequestStatus.TIMEOUT,
             RequestStatus.NOT_SENT,
             RequestStatus.NOT_SENT,
         ]
-        assert (latency_ns(load.rows) >= 0.05e9).all()
+        assert (latency_ns(load.rows) >= 0.5e9).all()
     never.set()
 
 
@@ -127,9 +141,10 @@ def test_a_closed_loop_sends_when_the_former_request_ended() -> None:
 
 def test_a_closed_loop_runs_for_its_duration_and_its_least_count() -> None:
     assert len(drive_closed(CallableTarget(lambda: None), duration_s=1e-9, least=20).rows) == 20
-    seen = drive_closed(CallableTarget(lambda: None), duration_s=0.01, settings=DriveSettings(concurrency=2))
-    check_order(seen, len(seen.rows))
-    assert seen.end_ns - seen.start_ns >= 0.01e9 * 0.5
+    found = drive_closed(
+        CallableTarget(lambda: None), duration_s=0.01, least=1, settings=DriveSettings(concurrency=2)
+    )
+    check_order(found, len(found.rows))
 
 
 def test_rows_are_in_the_file_while_requests_run(tmp_path: Path) -> None:
@@ -144,11 +159,11 @@ def test_rows_are_in_the_file_while_requests_run(tmp_path: Path) -> None:
 
 
 def test_what_sends_nothing_is_refused() -> None:
-    with pytest.raises(BenchmarkError, match="no arrivals"):
+    with refused(BenchmarkError, "empty_plan"):
         drive(CallableTarget(lambda: None), np.zeros(0, np.int64))
-    with pytest.raises(BenchmarkError, match="concurrency"):
+    with refused(BenchmarkError, "invalid_concurrency", 0):
         DriveSettings(concurrency=0)
-    with pytest.raises(BenchmarkError, match="without an end"):
+    with refused(BenchmarkError, "endless"):
         drive_closed(CallableTarget(lambda: None))
 
 

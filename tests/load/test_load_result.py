@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from queues import served
+from refusals import refused
 
 import gpuprof
 from gpuprof.bench.verdicts import TargetVerdict
@@ -53,17 +54,14 @@ def test_a_result_survives_its_folder(tmp_path: Path) -> None:
 
 
 def test_folders_without_a_result_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(GpuprofError) as raised:
+    with refused(GpuprofError, "no_load_result"):
         open_result(tmp_path)
-    assert raised.value.code == "no_load_result"
     (tmp_path / "result.json").write_text("{}")
-    with pytest.raises(GpuprofError) as raised:
+    with refused(GpuprofError, "damaged"):
         open_result(tmp_path)
-    assert raised.value.code == "damaged"
     (tmp_path / "file").write_text("")
-    with pytest.raises(GpuprofError) as raised:
+    with refused(GpuprofError, "cannot_write"):
         result_of(even_rows()).save(tmp_path / "file")
-    assert raised.value.code == "cannot_write"
 
 
 def test_a_rate_near_the_ceiling_is_generator_bound() -> None:
@@ -85,7 +83,6 @@ def test_failed_and_duplicate_requests_are_reported() -> None:
     assert {"failed_requests", "duplicate_ends", "interrupted"} <= codes(found)
     assert found.verdict is TargetVerdict.MISSED
     assert found.statuses == {RequestStatus.OK: 900, RequestStatus.FAILED: 100}
-    assert "100 failed" in str(found)
 
 
 def test_an_overloaded_target_is_not_steady() -> None:
@@ -98,6 +95,7 @@ def test_too_few_requests_for_the_target_are_reported() -> None:
     assert found.verdict is TargetVerdict.INCONCLUSIVE
 
 
+@pytest.mark.texts
 def test_every_warning_has_a_text() -> None:
     rows = even_rows(service_ns=10_000_000)
     rows["status"][:5] = RequestStatus.TIMEOUT
@@ -163,9 +161,8 @@ async def respond() -> None:
 
 def test_coroutine_functions_are_awaited() -> None:
     assert gpuprof.load(respond, rate=1000, duration_s=0.01).statuses == {RequestStatus.OK: 10}
-    with pytest.raises(BenchmarkError) as raised:
+    with refused(BenchmarkError, "closed_loop_of_coroutines"):
         gpuprof.load(respond, scenario="single-stream", count=3)
-    assert raised.value.code == "closed_loop_of_coroutines"
 
 
 @pytest.mark.parametrize(
@@ -199,10 +196,8 @@ def test_coroutine_functions_are_awaited() -> None:
 )
 def test_what_cannot_work_is_refused_before_the_first_request(options: dict[str, Any], code: str) -> None:
     seen: list[int] = []
-    with pytest.raises(BenchmarkError) as raised:
+    with refused(BenchmarkError, code):
         gpuprof.load(lambda: seen.append(1), **options)
-    assert raised.value.code == code
-    assert "hint: " in str(raised.value)
     assert not seen
 
 
@@ -218,9 +213,8 @@ def test_what_cannot_work_is_refused_before_the_first_request(options: dict[str,
     ],
 )
 def test_targets_that_do_not_exist_are_refused(target: Any, code: str) -> None:
-    with pytest.raises(GpuprofError) as raised:
+    with refused(GpuprofError, code):
         gpuprof.load(target, rate=100)
-    assert raised.value.code == code
 
 
 def test_a_model_is_called_with_its_mix_of_batch_sizes(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from gpuprof import _native
 from gpuprof.errors import RunError
@@ -19,6 +20,7 @@ from gpuprof.load.requests import (
     latency_ns,
     lateness_ns,
     read_requests,
+    rows_of,
     service_ns,
     write_requests,
 )
@@ -36,7 +38,7 @@ def test_a_row_has_the_layout_of_the_native_core() -> None:
     log.first(1)
     log.first(1)
     assert log.end(1, RequestStatus.HTTP_ERROR, 7)
-    row = np.frombuffer(log, REQUEST)[1]
+    row = rows_of(log)[1]
     assert before_ns <= row["sent_ns"] <= row["first_ns"] <= row["end_ns"] <= time.monotonic_ns()
     assert (row["planned_ns"], row["status"], row["units"]) == (0, RequestStatus.HTTP_ERROR, 7)
 
@@ -49,7 +51,7 @@ def test_the_first_outcome_of_a_request_stays() -> None:
     assert not log.end(0, RequestStatus.FAILED, 9)
     assert (log.ended, log.duplicates) == (1, 1)
     assert log.close() == 2
-    rows = np.frombuffer(log, REQUEST)
+    rows = rows_of(log)
     assert rows["status"].tolist() == [RequestStatus.OK, RequestStatus.TIMEOUT, RequestStatus.NOT_SENT]
     assert rows["units"].tolist() == [1, 0, 0]
     assert not log.end(1, RequestStatus.OK, 1)
@@ -60,7 +62,7 @@ def test_a_request_of_a_closed_loop_is_due_when_the_one_before_it_ended() -> Non
     log.begin_next(0, -1)
     log.end(0, RequestStatus.OK, 1)
     log.begin_next(1, 0)
-    rows = np.frombuffer(log, REQUEST)
+    rows = rows_of(log)
     assert rows["planned_ns"].tolist() == [rows["sent_ns"][0], rows["end_ns"][0]]
 
 
@@ -120,5 +122,5 @@ def test_a_request_needs_less_than_40_bytes_on_the_disk(tmp_path: Path) -> None:
 def test_files_that_are_no_requests_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no Parquet")
     for path in (tmp_path / "text", tmp_path / "missing"):
-        with pytest.raises(RunError, match=path.name):
+        with refused(RunError, "cannot_read", path.name):
             read_requests(path)

@@ -110,7 +110,11 @@ class _OpenRun:
 
     def run(self, target: Target) -> DrivenLoad:
         if isinstance(target, LoopTarget):
-            asyncio.run(self._run_loop(target))
+            try:
+                asyncio.run(self._run_loop(target))
+            except KeyboardInterrupt:  # on Python 3.10 also where the loop has ended in good order
+                if self.interrupted_ns is None:
+                    raise
         else:
             with _prepared(target):
                 self._run_threads(target)

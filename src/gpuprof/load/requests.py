@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +62,7 @@ class RequestStatus(IntEnum):
 
 def rows_of(log: _native.RequestLog) -> Rows:
     """Return the rows of a log, not a copy of them."""
-    rows: Rows = np.frombuffer(memoryview(log), REQUEST)
+    rows: Rows = np.frombuffer(cast("memoryview", log), REQUEST)
     return rows
 
 
