@@ -27,8 +27,8 @@ SHORT = {
     "benchmark.py": ["--launches", "2"],
     "compare_outputs.py": ["--samples", "256"],
     "difference.py": ["--steps", "20"],
-    "load_openai.py": ["--duration", "0.5"],
     "load.py": ["--seconds", "0.5"],
+    "load_openai.py": ["--duration", "0.5"],
     "sql.py": [],
     "transformer.py": ["--steps", "2", "--layers", "2", "--batch", "2", "--tokens", "4"],
 }

@@ -26,7 +26,7 @@ import numpy as np
 from gpuprof import _native
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 from gpuprof.load.driver import PROGRESS_EVERY_S, DrivenLoad, DriveSettings
-from gpuprof.load.requests import REQUEST, Nanoseconds
+from gpuprof.load.requests import REQUEST, Nanoseconds, rows_of
 from gpuprof.load.targets.client import Client, OnEnd, ResponseLog
 from gpuprof.load.targets.clients import make_client
 from gpuprof.load.targets.event_loop import ClosedLoop, OpenLoop, RequestLoop, run_event_loop
@@ -136,7 +136,7 @@ def _loop_of(
             on_next=former.__setitem__,
         )
         return closed, _ClosedLog(log, former), time.monotonic_ns
-    planned = np.frombuffer(memoryview(log), REQUEST)["planned_ns"]
+    planned = rows_of(log)["planned_ns"]
 
     def begin() -> int:
         start_ns = time.monotonic_ns() + _LEAD_NS
