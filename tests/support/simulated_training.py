@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,13 +145,17 @@ class TrainingHost(Host):
 
 @dataclass(frozen=True)
 class Planted:
-    """Causes in each step, in ms; 0 leaves one out. `import_` and `startup` are before the first step."""
+    """Causes in each step, in ms; 0 leaves one out. `import_` and `startup` are before the first step.
+
+    `collect_every` is the number of steps from one collection to the next; the last of them has it.
+    """
 
     load: float = 0
     load_sleeps: bool = False
     log: float = 0
     values: int = 0
     collect: float = 0
+    collect_every: int = 1
     sleep: float = 0
     import_: float = 0
     startup: float = 0
@@ -161,9 +165,10 @@ class Planted:
 def train(host: TrainingHost, planted: Planted, steps: int = 12) -> TrainingHost:
     """Train with the planted causes; a step without any takes 30 ms."""
     _start(host, planted)
-    for _ in range(steps):
+    for number in range(steps):
+        has_collection = (number + 1) % planted.collect_every == 0
         with host.step():
-            _step(host, planted)
+            _step(host, planted if has_collection else replace(planted, collect=0))
     return host
 
 

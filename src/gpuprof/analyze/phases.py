@@ -16,6 +16,7 @@ from gpuprof.analyze.whatif.intervals import Intervals
 from gpuprof.run.call_sites import waited_in_each_ns
 from gpuprof.run.facts import statuses_of
 from gpuprof.run.program_phases import EVALUATION, INFERENCE, KINDS, OF_FUNCTIONS
+from gpuprof.stats.distributions import mean_half_width
 from gpuprof.stats.quantiles import Estimate, quantile_so_far
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class StepFigures:
 
     The first `warm_up_steps` are slower than the steady ones (`warm_up_steps_of`), and take `warm_up_ns`.
     `count` and `total_ns` are of all steps, the other figures of those after the warm-up. `interval_ns` is
-    the 90% interval of the median, None with fewer than five steps. `parts` are fractions of the time of
+    the 90% interval of the median, None with fewer than five steps; `mean_interval_ns` is that of the mean.
+    The mean includes a cause that only few steps have. `parts` are fractions of the time of
     these steps, None for a part that was not recorded. `waits` are fractions of it, too: what the main thread
     waited in, by function, without waits for the backward pass on another thread; None without samples of
     Python stacks.
@@ -80,6 +82,8 @@ class StepFigures:
     parts: dict[str, float | None]
     waits: dict[str, float] | None = None
     warm_up_ns: int = 0
+    mean_ns: float | None = None
+    mean_interval_ns: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +250,8 @@ def _figures(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> S
         parts=parts,
         waits=_waits(run, process_id, warm),
         warm_up_ns=sum(step[1] - step[0] for step in steps[:warm_up]),
+        mean_ns=float(durations.mean()),
+        mean_interval_ns=mean_interval(durations),
     )
 
 
@@ -271,6 +277,14 @@ def _waits(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> dic
     found, place = np.unique(np.ma.filled(names, "").astype(str), return_inverse=True)
     sums = np.bincount(place, time_ns, minlength=len(found)) / max(in_steps.total_ns, 1)
     return {str(found[at]): float(sums[at]) for at in np.argsort(-sums, kind="stable") if sums[at] > 0}
+
+
+def mean_interval(values: npt.NDArray[np.float64]) -> tuple[float, float] | None:
+    """Return the 90% interval of the mean, None with fewer than five values."""
+    if len(values) < _FEWEST_WARM_STEPS:
+        return None
+    mean, half = float(values.mean()), mean_half_width(values, CONFIDENCE)
+    return mean - half, mean + half
 
 
 def _interval(estimate: Estimate | None) -> tuple[float, float] | None:

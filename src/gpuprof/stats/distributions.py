@@ -66,6 +66,12 @@ def approximate_student_quantile(level: float, freedom: int) -> float:
     return z + first + second
 
 
+def mean_half_width(values: Floats, confidence: float) -> float:
+    """Return half the width of Student's interval of a mean, of at least five values; needs no SciPy."""
+    t = approximate_student_quantile(1 - confidence, len(values) - 1)
+    return t * float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
 def binomial_quantile(count: int, fraction: float, probability: float) -> int:
     """Return the smallest k with P(B(count, fraction) <= k) >= probability."""
     if probability <= 0:

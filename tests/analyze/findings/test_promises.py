@@ -42,6 +42,28 @@ def test_a_repaired_cause_got_what_was_predicted(tmp_path: Path) -> None:
     assert (score.old_step_ns, score.new_step_ns) == (59 * MS, 39 * MS)
 
 
+def test_a_cause_in_each_tenth_step_is_compared_by_the_mean(tmp_path: Path) -> None:
+    """The median step does not have the collection."""
+    score = scored(tmp_path, Planted(), old=Planted(collect=200, collect_every=10), steps=60)
+    assert outcomes(score) == {Rule.COLLECTIONS: Outcome.HIT}
+    (promise,) = score.promises
+    assert promise.got_ns == pytest.approx(20 * MS)
+    assert promise.got is not None
+    assert 0 < promise.got.low_ns < 20 * MS < promise.got.high_ns
+    assert promise.part is not None
+    assert promise.part.own.saved_ns == pytest.approx(20 * MS)
+    assert promise.predicted.low_ns <= 20 * MS <= promise.predicted.high_ns
+    assert (score.old_step_ns, score.new_step_ns) == (30 * MS, 30 * MS)
+    assert score.old_mean_step_ns == pytest.approx(50 * MS)
+    assert score.new_mean_step_ns == pytest.approx(30 * MS)
+
+
+def test_a_rare_cause_that_remains_in_the_new_run_is_not_called_repaired(tmp_path: Path) -> None:
+    rare = Planted(collect=200, collect_every=10)
+    score = scored(tmp_path, rare, old=rare, steps=60)
+    assert outcomes(score) == {Rule.COLLECTIONS: Outcome.NOT_REPAIRED}
+
+
 def test_a_repair_that_moved_the_time_is_kept_in_its_part_only(tmp_path: Path) -> None:
     score = scored(tmp_path, Planted(startup=0, log=15), old=Planted(collect=20))
     assert outcomes(score) == {Rule.COLLECTIONS: Outcome.PART}

@@ -73,6 +73,8 @@ class Promise:
 class Score:
     """The promises of an old run. `together` is that of all causes that are gone, if several are.
 
+    Promises and results are of the mean step (`old_mean_step_ns`, `new_mean_step_ns`); `old_step_ns` and
+    `new_step_ns` are the median ones, None without steps.
     `kept_in` is the file with the score, None if it could not be written.
     """
 
@@ -82,6 +84,8 @@ class Score:
     old_step_ns: float | None
     new_step_ns: float | None
     kept_in: str | None
+    old_mean_step_ns: float | None = None
+    new_mean_step_ns: float | None = None
 
 
 def score(new: RunFolder, old: RunFolder) -> Score:
@@ -105,7 +109,16 @@ def score(new: RunFolder, old: RunFolder) -> Score:
             promise = replace(promise, outcome=Outcome.TOGETHER)
         promises.append(promise)
     together = _together(of_steps, *phases) if len(of_steps) > 1 else None
-    found = Score(str(old.path), tuple(promises), together, before.step_ns, after.step_ns, None)
+    found = Score(
+        old=str(old.path),
+        promises=tuple(promises),
+        together=together,
+        old_step_ns=before.step_ns,
+        new_step_ns=after.step_ns,
+        kept_in=None,
+        old_mean_step_ns=before.mean_step_ns,
+        new_mean_step_ns=after.mean_step_ns,
+    )
     return _kept(found, new, old)
 
 
@@ -176,12 +189,14 @@ def _together(
 
 
 def step_difference(old: Phases | None, new: Phases | None) -> tuple[float | None, TimeRange | None]:
-    """Return by how much the median step became shorter, with its 90% interval."""
+    """Return by how much the mean step became shorter, with its 90% interval."""
     before, after = (None if each is None else each.steps for each in (old, new))
-    if before is None or after is None:
+    if before is None or after is None or before.mean_ns is None or after.mean_ns is None:
         return None, None
-    interval = difference_interval(before.median_ns, before.interval_ns, after.median_ns, after.interval_ns)
-    return before.median_ns - after.median_ns, interval
+    interval = difference_interval(
+        before.mean_ns, before.mean_interval_ns, after.mean_ns, after.mean_interval_ns
+    )
+    return before.mean_ns - after.mean_ns, interval
 
 
 def _start_difference(
@@ -209,6 +224,8 @@ def plain_score(found: Score) -> dict[str, Any]:
         "old": found.old,
         "old_step_ns": found.old_step_ns,
         "new_step_ns": found.new_step_ns,
+        "old_mean_step_ns": found.old_mean_step_ns,
+        "new_mean_step_ns": found.new_mean_step_ns,
         "promises": [
             {
                 "rule": each.finding.rule.value,

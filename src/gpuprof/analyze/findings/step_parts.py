@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuprof.analyze.findings.finding import Rule, TimeRange
-from gpuprof.analyze.phases import CONFIDENCE
+from gpuprof.analyze.phases import mean_interval
 from gpuprof.analyze.whatif.intervals import Intervals
-from gpuprof.stats.quantiles import quantile_so_far
 
 if TYPE_CHECKING:
     from gpuprof.analyze.findings.record import ProgramRecord, StepTimes
@@ -51,7 +50,7 @@ _SPANS = {
 
 @dataclass(frozen=True, slots=True)
 class TimeSaved:
-    """By how much a median time became shorter, with its 90% interval; None with fewer than five steps."""
+    """By how much a mean time became shorter, with its 90% interval; None with fewer than five steps."""
 
     saved_ns: float
     interval: TimeRange | None
@@ -73,34 +72,29 @@ def compare_part(part: StepPart, old: ProgramRecord, new: ProgramRecord) -> Part
         return None
     before, after = _times(part, old, old.steps), _times(part, new, new.steps)
     own, rest = (difference(*pair) for pair in zip(before, after, strict=True))
-    return PartDifference(part, own, rest, _has_drifted(rest, float(np.median(before[0] + before[1]))))
+    return PartDifference(part, own, rest, _has_drifted(rest, float((before[0] + before[1]).mean())))
 
 
 def difference(old: Floats, new: Floats) -> TimeSaved:
-    """Compare the medians of two samples.
+    """Compare the means of two samples: a median does not see a cause that only few steps have.
 
     The interval of the difference is that of Zou and Donner, Statistics in Medicine 27 (2008) 1693: the
-    distances of the ends from the medians, added as independent errors.
+    distances of the ends from the means, added as independent errors.
     """
-    before, after = float(np.median(old)), float(np.median(new))
-    ends = [_interval(each) for each in (old, new)]
+    before, after = float(old.mean()), float(new.mean())
+    ends = [mean_interval(each) for each in (old, new)]
     return TimeSaved(before - after, difference_interval(before, ends[0], after, ends[1]))
 
 
 def difference_interval(
     before: float, old: tuple[float, float] | None, after: float, new: tuple[float, float] | None
 ) -> TimeRange | None:
-    """Return the interval of the difference of two medians with their intervals, None if one has none."""
+    """Return the interval of the difference of two means with their intervals, None if one has none."""
     if old is None or new is None:
         return None
     below = math.hypot(before - old[0], new[1] - after)
     above = math.hypot(old[1] - before, after - new[0])
     return TimeRange(before - after - below, before - after + above)
-
-
-def _interval(times: Floats) -> tuple[float, float] | None:
-    found = quantile_so_far(times, 0.5, CONFIDENCE)
-    return None if found is None or found.low is None or found.high is None else (found.low, found.high)
 
 
 def _has_drifted(rest: TimeSaved, step_ns: float) -> bool:

@@ -111,9 +111,13 @@ def _of_ranks(findings: Findings) -> list[str]:
 def score_text(found: Score) -> str:
     """Return what an old run's findings predicted and what the new run got."""
     lines = []
-    if found.old_step_ns is not None and found.new_step_ns is not None:
-        before, now = format_duration(found.old_step_ns), format_duration(found.new_step_ns)
-        lines.append(f"a step    {before} before, {now} now")
+    for name, old_ns, new_ns in (
+        ("mean", found.old_mean_step_ns, found.new_mean_step_ns),
+        ("median", found.old_step_ns, found.new_step_ns),
+    ):
+        if old_ns is not None and new_ns is not None:
+            before, now = format_duration(old_ns), format_duration(new_ns)
+            lines.append(f"{name + ' step':<12}{before} before, {now} now")
     for each in found.promises:
         unit = " a step" if each.is_of_step else ""
         lines.append(f"{OUTCOMES.text(each.outcome.value, {})}: {title(each.finding)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuprof.analyze.whatif.program import ReplayRules
-from gpuprof.stats.distributions import approximate_student_quantile
+from gpuprof.stats.distributions import mean_half_width
 from gpuprof.text.units import format_share_range
 
 if TYPE_CHECKING:
@@ -87,8 +87,6 @@ def replay_interval(low_ns: float, high_ns: float) -> tuple[float, float]:
 
 def _half_width(values: Floats) -> float:
     """Return half of the mean's interval: Student's, or the range of few values."""
-    count = len(values)
-    if count < _FEWEST_STEPS:
+    if len(values) < _FEWEST_STEPS:
         return float(np.ptp(values)) / 2
-    t = approximate_student_quantile(1 - _CONFIDENCE, count - 1)
-    return t * float(values.std(ddof=1)) / math.sqrt(count)
+    return mean_half_width(values, _CONFIDENCE)
