@@ -10,7 +10,7 @@
 
 namespace gpuprof {
 
-// Hands out the requests of a plan, in order, none before it is due. One that nobody was free to take is
+// Hands out the requests of a plan, in order, none before it is due. One that no thread was free to take is
 // handed out late; none is skipped.
 //
 // Threads call `take`: one of those that are free sleeps until the next request is due and takes it itself,
@@ -52,7 +52,7 @@ class Pacer {
     Range take_ready() noexcept;
 
     bool is_finished() const noexcept { return stopped_ || next_ >= size(); }
-    // Hands out nothing more, and wakes whoever waits.
+    // Hands out nothing more, and wakes the threads that wait.
     void stop() noexcept;
 
   private:

@@ -36,13 +36,13 @@ def test_quantiles_of_a_queue_are_those_of_theory(
 
 
 def test_a_planted_stall_is_in_the_latency_and_not_in_the_service() -> None:
-    # 200/s for 8 s with services of 1 ms, one of which takes a second: 200 requests wait behind it
+    # 200/s for 8 s with services of 1 ms, one of which takes a second: 200 requests wait after it
     planned = np.arange(1600) * 5_000_000
     service = np.full(1600, 1_000_000)
     service[400] = 1_000_000_000
     rows = served(planned, service)
     found = distribution_of(latencies_s(rows))
-    # of the 1,600 the 16 worst are the one that stalled and those behind it, 4 ms better each
+    # of the 1,600 the 16 worst are the one that stalled and those after it, 4 ms better each
     assert found.p99 == pytest.approx(1.0 - 16 * 0.004, abs=0.004)
     assert service_distribution(rows).p99 == pytest.approx(0.001)
     lateness = lateness_distribution(rows)

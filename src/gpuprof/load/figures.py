@@ -142,7 +142,7 @@ def judge(rows: Rows, target: LatencyTarget) -> TargetJudgement:
     A quantile is below the limit if the fraction of requests above the limit is below 1 - q. Requests of one
     run are correlated: the variance of the number above it, between BATCHES consecutive batches, is a
     multiple of that of independent requests. So many requests count as one (batch means; Law, Simulation
-    Modeling and Analysis, 5th ed., 9.5). Where neighbouring batches are correlated too, the run is too short,
+    Modeling and Analysis, 5th ed., 9.5). Where neighboring batches are correlated too, the run is too short,
     and the verdict inconclusive.
     """
     latencies = latencies_s(rows)
@@ -219,7 +219,7 @@ def _mean_interval(values: Floats) -> tuple[float, float]:
 
 
 def _is_correlated(means: Floats) -> bool:
-    """Whether neighbouring batches are correlated (5%, one-sided)."""
+    """Whether neighboring batches are correlated (5%, one-sided)."""
     centered = means - means.mean()
     squares = float((centered**2).sum())
     if squares <= (_ROUNDING * float(means.mean())) ** 2:  # the batches do not differ

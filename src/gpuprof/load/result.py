@@ -145,7 +145,7 @@ class LoadResult:
 
     @property
     def judgement(self) -> TargetJudgement | None:
-        """Whether the latency target is met, and how sure that is; None without a target."""
+        """Whether the latency target is met, and with which confidence; None without a target."""
         return None if self.target is None else judge(self.rows, self.target)
 
     @property
