@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of quantiles in queues whose answers are known."""
+"""Intervals of quantiles in queues whose quantiles are known."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from gpuprof.load.leaks import (
     FEWEST_READINGS,
     LeakReport,
-    MemoryReading,
+    MemoryLevels,
     Meter,
     SoakVerdict,
     leaks_of,
@@ -62,7 +62,7 @@ def verdicts(leak: float, noise: Callable[[Any], Any], meter: Meter = Meter.RSS)
 
 
 def found_by(meter: Meter, values: Sequence[float]) -> LeakReport:
-    return leaks_of([MemoryReading(EACH * n, {meter: int(value)}) for n, value in enumerate(values)])
+    return leaks_of([MemoryLevels(EACH * n, {meter: int(value)}) for n, value in enumerate(values)])
 
 
 @pytest.mark.parametrize("leak", [16, 64, 4_096])
@@ -70,7 +70,7 @@ def found_by(meter: Meter, values: Sequence[float]) -> LeakReport:
 def test_a_planted_leak_is_found_in_simulations(leak: int, noise: Callable[[Any], Any]) -> None:
     found = verdicts(leak, noise)
     assert found[SoakVerdict.YES] >= 80
-    # Growth that flattens by chance is open; that there is none is never the answer.
+    # Growth that flattens by chance is open; but is never "no".
     assert found[SoakVerdict.NO] == 0
 
 

@@ -5,7 +5,7 @@ Latencies of one run of a queue are correlated: after a slow request the next on
 interval of a quantile assumes that they are independent, and holds the true p99 of an M/M/1 queue at 80%
 load in 17 of 100 runs instead of 95. So the interval is Student's, over the quantiles of runs or batches
 (method of batch means; Law, Simulation Modeling and Analysis, 5th ed., 9.5), and each of them must be much
-longer than the correlation. Otherwise the result is *insufficient*, which is a value and not an error.
+longer than the correlation. Otherwise the result has no interval, and the reason: a value, not an error.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from gpuprof.stats.quantiles import CONFIDENCE
 
 BLOCKS = 6
 FEWEST_READINGS = 4 * BLOCKS
-# Growth that ends falls behind this part of what it was before.
+# Growth that ends falls below this part of what it was before.
 _FLATTENS = 0.75
 
 
@@ -43,7 +43,7 @@ class Meter(TextEnum):
 
 
 class SoakVerdict(TextEnum):
-    """An answer of a soak test. `OPEN`: the growth flattens, and may end; only a longer test shows it."""
+    """A verdict of a soak test. `OPEN`: the growth flattens, and may end; only a longer test shows it."""
 
     YES = "yes"
     NO = "no"
@@ -57,7 +57,7 @@ MARGINS = {Meter.RSS: 8.0, Meter.MALLOC: 8.0, Meter.PYTHON_BLOCKS: 0.1, Meter.CU
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryReading:
+class MemoryLevels:
     """Memory after so many requests, while none is in flight; None is unavailable."""
 
     requests: int
@@ -89,7 +89,7 @@ class LeakReport:
     meters: tuple[MeterGrowth, ...]
 
 
-def read_memory(requests: int) -> MemoryReading:
+def read_memory(requests: int) -> MemoryLevels:
     """Read all meters. Call `trim_memory` before, so that free memory is not counted."""
     values: dict[Meter, int | None] = {
         Meter.RSS: resident_bytes(),
@@ -97,7 +97,7 @@ def read_memory(requests: int) -> MemoryReading:
         Meter.PYTHON_BLOCKS: sys.getallocatedblocks(),
         Meter.CUDA: _cuda_bytes(),
     }
-    return MemoryReading(requests, values)
+    return MemoryLevels(requests, values)
 
 
 def trim_memory() -> None:
@@ -140,7 +140,7 @@ def _cuda_bytes() -> int | None:
     return int(torch.cuda.memory_allocated()) if torch is not None and torch.cuda.is_initialized() else None
 
 
-def leaks_of(readings: Sequence[MemoryReading], margins: dict[Meter, float] | None = None) -> LeakReport:
+def leaks_of(readings: Sequence[MemoryLevels], margins: dict[Meter, float] | None = None) -> LeakReport:
     """Return whether memory grows with requests; `margins` replace MARGINS."""
     allowed = {**MARGINS, **(margins or {})}
     meters = tuple(_growth(meter, readings, allowed[meter]) for meter in Meter)
@@ -153,8 +153,8 @@ def overall(verdicts: Sequence[SoakVerdict]) -> SoakVerdict:
     return next((each for each in order if each in verdicts), SoakVerdict.UNAVAILABLE)
 
 
-def _growth(meter: Meter, readings: Sequence[MemoryReading], margin: float) -> MeterGrowth:
-    known = [(each.requests, value) for each in readings if (value := each.values.get(meter)) is not None]
+def _growth(meter: Meter, readings: Sequence[MemoryLevels], margin: float) -> MeterGrowth:
+    known = [(each.requests, read) for each in readings if (read := each.values.get(meter)) is not None]
     if not known:
         why = reason("unavailable", meter=str(meter))
         return MeterGrowth(meter, SoakVerdict.UNAVAILABLE, None, None, None, why)

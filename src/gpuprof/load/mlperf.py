@@ -100,7 +100,7 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """What the rules say of one run.
+    """What the rules give for one run.
 
     `latency_s` is the percentile of the rules, and `early_stopping_s` the upper bound of it that early
     stopping gives (single-stream and multi-stream). `samples_per_s` is what server and offline are ranked by.

@@ -43,7 +43,6 @@ _TEMPLATES: dict[str, Template] = {
     "too_few_runs": "too few independent runs (n={runs}, needs {least})",
     "short_runs": "each run has {requests:,} requests, which are correlated and count as {effective:,.0f} "
     "independent ones; p{percent:g} needs {least:,}, in runs of about {needed:,} requests",
-    "failed_requests": "requests failed or timed out: they count as infinitely late",
     # Search of the highest rate
     "never_met": "the target is not met at the lowest rate, {rate:.4g}/s",
     "never_missed": "the target is met at the highest rate, {rate:.4g}/s",
@@ -69,10 +68,6 @@ _TEMPLATES: dict[str, Template] = {
     "throttled_unclear": "{cause}: throttled in {throttled} of {intervals} intervals, where service is "
     "{low:.1%} to {high:.1%} slower: run longer",
     # Capacity
-    "one_run": "one run does not show how runs differ: there is no interval",
-    "unbounded": "no number of machines up to {most:,} meets the target",
-    "service_above_limit": "p{percent:g} of the service time alone, {service_s:time}, is above the limit",
-    "above_measured": "the queue at a machine exceeds what was measured: largest batch or concurrency {most}",
     "far_extrapolation": "concurrency {asked:g} is beyond twice the largest that was measured, {most:g}",
 }  # fmt: skip
 MESSAGES = Messages(_TEMPLATES)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The highest rate that meets a latency target, with an interval over independent runs.
 
-One run at each rate answers "met" by luck: in a queue, runs of 1,000 requests from empty find a capacity of
+One run at each rate meets a target by luck: in a queue, runs of 1,000 requests from empty find a capacity of
 70% to 97% of a server whose true one is 80%. Here each rate gets several runs with seeds of their own, and is
 met, missed or inconclusive by the interval of `load/intervals.py`. The capacity is between the highest rate
 that is met and the lowest one that is missed.

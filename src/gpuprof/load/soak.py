@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuprof.load.leaks import LeakReport, MemoryReading, SoakVerdict, leaks_of
+from gpuprof.load.leaks import LeakReport, MemoryLevels, SoakVerdict, leaks_of
 from gpuprof.load.reasons import LoadReason, reason
 from gpuprof.load.throttling import ThrottleReading, Throttling, throttling_of
 from gpuprof.stats.change_points import find_change_points
@@ -29,7 +29,7 @@ _MOST_BLOCKS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class ServiceDrift:
     """The change of the service time a minute, as a fraction, with its 95% interval.
 
     `changes_s` are the seconds since the first request at which the level changes at once.
@@ -48,12 +48,12 @@ class SoakReport:
     """What a soak test found."""
 
     leaks: LeakReport
-    drift: Drift
+    drift: ServiceDrift
     throttling: tuple[Throttling, ...]
 
 
 def soak_report(
-    memory: Sequence[MemoryReading],
+    memory: Sequence[MemoryLevels],
     throttle: Sequence[ThrottleReading],
     ends_ns: Floats,
     services_s: Floats,
@@ -64,7 +64,7 @@ def soak_report(
     )
 
 
-def drift_of(ends_s: Floats, services_s: Floats, margin: float = DRIFT_MARGIN) -> Drift:
+def drift_of(ends_s: Floats, services_s: Floats, margin: float = DRIFT_MARGIN) -> ServiceDrift:
     """Return whether the service becomes slower.
 
     *Yes* needs an interval above 0 and a value beyond the margin, *no* an interval below the margin.
@@ -76,11 +76,11 @@ def drift_of(ends_s: Floats, services_s: Floats, margin: float = DRIFT_MARGIN) -
     times, services = ends_s[kept:], services_s[kept:]
     if len(services) < DRIFT_BLOCKS * _FEWEST_IN_BLOCK:
         why = reason("short_series", readings=len(services), least=DRIFT_BLOCKS * _FEWEST_IN_BLOCK)
-        return Drift(SoakVerdict.INCONCLUSIVE, None, None, None, (), why)
+        return ServiceDrift(SoakVerdict.INCONCLUSIVE, None, None, None, (), why)
     minutes = np.array([each.mean() for each in np.array_split(times, DRIFT_BLOCKS)]) / 60
     low, value, high = _slope(minutes, _log_medians(services, DRIFT_BLOCKS))
     verdict, why = _drift_verdict(low, value, high, margin)
-    return Drift(verdict, low, value, high, _changes(ends_s, services_s), why)
+    return ServiceDrift(verdict, low, value, high, _changes(ends_s, services_s), why)
 
 
 def _log_medians(services: Floats, blocks: int) -> Floats:

@@ -97,7 +97,7 @@ def _quotas_of_version_1(root: Path) -> Iterator[float]:
 
 def quota_throttled_ns(root: Path = SYSTEM) -> int | None:
     """Return how long the control groups have kept this process off its processors; None where unknown."""
-    found = []
+    found: list[int] = []
     for folder in _group_folders(root, "", root / "sys/fs/cgroup"):
         found += _statistic(folder / "cpu.stat", "throttled_usec", 1_000)
     for folder in _group_folders(root, "cpu", root / "sys/fs/cgroup/cpu"):
