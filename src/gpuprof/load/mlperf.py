@@ -218,8 +218,12 @@ def _last_end_ns(queries: Queries) -> int:
 
 
 def _samples_per_s(queries: Queries, rules: ScenarioRules) -> float:
-    """Return the completed samples per second, from the first arrival to the last end."""
+    """Return the completed samples per second, from the first arrival to the last end.
+
+    As in LoadGen, the last sample of server is not counted: its arrival ends the time of arrivals.
+    """
     done = int((queries.completed != 0).sum()) * rules.samples_per_query
+    done -= rules.scenario is MlperfScenario.SERVER
     elapsed_s = (_last_end_ns(queries) - int(queries.planned_ns[0])) / 1e9
     return done / elapsed_s if elapsed_s > 0 else 0.0
 

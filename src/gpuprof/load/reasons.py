@@ -35,8 +35,8 @@ _TEMPLATES: dict[str, Template] = {
     "too_short": "the run took {seconds:.3g} s, and the rule is {least_s:.3g} s",
     "too_few_queries": "too few queries (n={queries:,}, needs {least:,})",
     "too_few_samples": "too few samples (n={samples:,}, needs {least:,})",
-    "early_stopping": "{over:,} of {queries:,} queries are over the bound, which is too many to stop early: "
-    "with as many, {least:,} queries are needed",
+    "early_stopping": "{over:,} of {queries:,} queries are over the bound; to stop early with as "
+    "many, {least:,} queries are needed",
     "latency_bound": "p{percent:g} of {latency_s:time} is above the bound of {bound_s:time}",
     "failed_queries": "{failed:,} of {queries:,} queries failed or have no response",
     # Intervals of queues
