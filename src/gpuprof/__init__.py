@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         count_work,
         import_trace,
         open,  # noqa: A004 - the contract's name
+        plan_capacity,
         profile,
     )
     from gpuprof.errors import (
@@ -50,6 +51,7 @@ __all__ = [
     "import_trace",
     "nsight_range",
     "open",
+    "plan_capacity",
     "profile",
     "span",
 ]

@@ -15,7 +15,8 @@ from refusals import refused
 from gpuprof import _native
 from gpuprof.bench.results.target import parse_target
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.capacity import Load, MachineModel, Router, ServiceRun, plan_farm
+from gpuprof.load.capacity import plan_farm
+from gpuprof.load.capacity_plan import Load, MachineModel, Router, ServiceRun
 from gpuprof.load.queue_formulas import erlang_c, formula_machines, latency_quantile_s, mean_wait_s
 
 RANDOM = MachineModel(router=Router.RANDOM)

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuprof import _native
-from gpuprof.bench.facts import TextEnum
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.capacity_plan import CapacityPlan, Load, MachineCount, MachineModel, Router, ServiceRun
 from gpuprof.load.queue_formulas import formula_machines
 from gpuprof.load.reasons import LoadReason, reason
 from gpuprof.stats.distributions import student_quantile
@@ -31,111 +31,11 @@ if TYPE_CHECKING:
     from gpuprof.stats.arrays import Floats
 
 RESAMPLES = 200
-REQUESTS = 40_000  # of one simulation
+REQUESTS = 40_000  # of the simulation of one resample
+_LONGER = 10  # of that of the plan itself
 FEWEST_RUNS = 3
 MOST_MACHINES = 100_000
 _WARMUP = 0.1  # of the requests, while the queues fill
-_SECONDS_PER_HOUR = 3_600
-
-
-class Router(TextEnum):
-    """Which machine gets a request: any, or the one with the fewest requests."""
-
-    RANDOM = "random"
-    LEAST_LOADED = "least-loaded"
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceRun:
-    """Service times in seconds of one process run, by the number of requests in service at a time.
-
-    That is the batch size, or how many requests ran next to each other on one device.
-    """
-
-    times_s: Mapping[int, Floats]
-
-
-@dataclass(frozen=True, slots=True)
-class MachineModel:
-    """What one machine does: `replicas` serve next to each other, each up to `largest_batch` requests."""
-
-    replicas: int = 1
-    largest_batch: int = 1
-    router: Router = Router.LEAST_LOADED
-
-    @property
-    def most_in_service(self) -> int:
-        """The most requests that a machine serves at a time."""
-        return self.replicas * self.largest_batch
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Requests per second now, and how they will grow.
-
-    `peak` is the busiest time over the mean. `gaps_s` are recorded gaps between arrivals, which are scaled to
-    the rate; None is a Poisson process. `seasons` are the rates of parts of a day over the mean.
-    """
-
-    rate: float
-    growth: float = 1.0
-    peak: float = 1.0
-    gaps_s: Floats | None = None
-    seasons: tuple[float, ...] = ()
-
-    @property
-    def planned_rate(self) -> float:
-        """The rate to plan for: with growth, at the peak and in the busiest season."""
-        return self.rate * self.growth * self.peak * max(self.seasons, default=1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class MachineCount:
-    """A number with the ends of its interval over process runs; None where there is none."""
-
-    low: float | None
-    value: float
-    high: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityPlan:
-    """The machines that a load needs, what they cost, and how busy they are.
-
-    `latency_s` is the quantile of the target with `machines.value`, and `utilization` how busy these are.
-    Prices are in the unit of the price of a machine and hour; None without a price.
-    `by_season` is the machines of each season. `formula` is the number that the formulas give.
-    """
-
-    load: Load
-    target: LatencyTarget
-    model: MachineModel
-    machines: MachineCount
-    latency_s: float
-    utilization: float
-    formula: int | None
-    price_per_hour: float | None
-    by_season: tuple[int, ...] = ()
-    reasons: tuple[LoadReason, ...] = field(default=())
-
-    @property
-    def cost_per_hour(self) -> float | None:
-        """The cost of all machines in an hour."""
-        return None if self.price_per_hour is None else self.price_per_hour * self.machines.value
-
-    @property
-    def cost_per_million(self) -> float | None:
-        """The cost of a million requests at the rate with growth, not at saturation."""
-        hourly = self.cost_per_hour
-        requests = self.load.rate * self.load.growth * _SECONDS_PER_HOUR
-        return None if hourly is None else hourly / requests * 1e6
-
-    @property
-    def scaled_cost_per_day(self) -> float | None:
-        """The cost of a day if machines follow the seasons; None without seasons or a price."""
-        if self.price_per_hour is None or not self.by_season:
-            return None
-        return 24 * self.price_per_hour * sum(self.by_season) / len(self.by_season)
 
 
 def plan_farm(
@@ -156,11 +56,13 @@ def plan_farm(
     """
     model = model or MachineModel()
     share = _check(runs, load, target, model, price_per_hour)
-    farm = _Farm(model, share, target.limit_s, requests)
+    # Near saturation a queue takes long to fill: only many requests show where it ends.
+    farm = _Farm(model, share, target.limit_s, _LONGER * requests)
     pool = _pool(runs)
     _check_service(pool, share, target)
     value = farm.machines_needed(pool, load, load.planned_rate, seed)
-    low, high, reasons = _interval(farm, runs, load, value, resamples, seed)
+    short = _Farm(model, share, target.limit_s, requests)
+    low, high, reasons = _interval(short, runs, load, value, resamples, seed)
     rates = [load.rate * load.growth * load.peak * each for each in load.seasons]
     return CapacityPlan(
         load=load,
