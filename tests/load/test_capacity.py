@@ -122,23 +122,6 @@ def test_formulas_are_exact_for_mm1() -> None:
 # --- plans ----------------------------------------------------------------------------------------
 
 
-def test_the_interval_holds_the_machines_of_a_known_farm_in_simulations() -> None:
-    generator = np.random.default_rng(5)
-    held = 0
-    for farm in range(12):
-        # With a random router each machine is an M/M/1 queue, and meets the target up to this load.
-        load = generator.uniform(0.4, 0.8)
-        rate = generator.uniform(3, 12)
-        plan = plan_farm(
-            exponential_runs(farm), Load(rate), target(mm1_quantile(load, 0.99)), RANDOM,
-            resamples=40, requests=20_000,
-        )  # fmt: skip
-        assert plan.machines.low is not None
-        assert plan.machines.high is not None
-        held += plan.machines.low <= math.ceil(rate / load) <= plan.machines.high
-    assert held >= 11
-
-
 def test_a_plan_has_load_cost_and_formula() -> None:
     plan = plan_farm(
         exponential_runs(0), Load(5.0, growth=1.5), target(mm1_quantile(0.73, 0.99)), RANDOM,
