@@ -12,6 +12,7 @@ pybind11_add_module(_native
     csrc/bindings/bind_gpu.cpp
     csrc/bindings/bind_gpu_ceilings.cpp
     csrc/bindings/bind_load.cpp
+    csrc/bindings/bind_queue.cpp
     csrc/bindings/bind_record.cpp
     csrc/bindings/bind_replay.cpp
     csrc/bindings/bind_stacks.cpp

@@ -19,6 +19,7 @@ PYBIND11_MODULE(_native_of_main_interpreter, module) {
     gpuprof::bindings::bind_bench(module);
     gpuprof::bindings::bind_ceilings(module);
     gpuprof::bindings::bind_load(module);
+    gpuprof::bindings::bind_queue(module);
     gpuprof::bindings::bind_replay(module);
     gpuprof::bindings::bind_stacks(module);
     gpuprof::bindings::bind_traces(module);

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         count_work,
         import_trace,
         open,  # noqa: A004 - the contract's name
+        plan_capacity,
         profile,
     )
     from gpuprof.errors import (
@@ -53,6 +54,7 @@ __all__ = [
     "load",
     "nsight_range",
     "open",
+    "plan_capacity",
     "profile",
     "span",
 ]

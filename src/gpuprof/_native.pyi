@@ -118,6 +118,18 @@ def add_operators(
 def link_gpu_work(
     kind: Literal["launch", "graph_node", "graph_clone"], number: int, copy: int = 0
 ) -> None: ...
+def simulate_farm(
+    arrivals_s: npt.NDArray[np.float64],
+    in_service: npt.NDArray[np.int64],
+    begin: npt.NDArray[np.int64],
+    seconds: npt.NDArray[np.float64],
+    *,
+    machines: int,
+    slots: int,
+    largest_batch: int,
+    least_loaded: bool,
+    seed: int,
+) -> npt.NDArray[np.float64]: ...
 def replay(columns: dict[str, npt.NDArray[Any]]) -> dict[str, Any]: ...
 def intern(text: str) -> int: ...
 def gpu_start(folders: list[bytes], callbacks: bool = True, whole_graphs: bool = False) -> dict[str, Any]: ...

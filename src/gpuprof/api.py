@@ -22,8 +22,11 @@ from gpuprof.record.ranges import attach_tool, nsight_range
 from gpuprof.recorded_program import run_program
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuprof.analyze.work import Work
     from gpuprof.bench.results.result import Result
+    from gpuprof.load.capacity_plan import CapacityPlan
 
 __all__ = [
     "BenchmarkError",
@@ -43,6 +46,7 @@ __all__ = [
     "load",
     "nsight_range",
     "open",
+    "plan_capacity",
     "profile",
     "run_program",
     "span",
@@ -139,3 +143,49 @@ def benchmark(
     if launches == 1:
         return benchmark_here(callable_or_model, inputs, settings, name)
     return benchmark_in_processes(callable_or_model, inputs, settings, name, runs=launches)
+
+
+def plan_capacity(
+    measured: Any,
+    rate: float,
+    slo: str,
+    *,
+    growth: float = 1.0,
+    peak: float = 1.0,
+    seasons: Sequence[float] = (),
+    arrivals_s: Sequence[float] | None = None,
+    router: Literal["least-loaded", "random"] = "least-loaded",
+    replicas: int = 1,
+    largest_batch: int = 1,
+    price_per_hour: float | None = None,
+    model: str | None = None,
+    seed: int = 0,
+) -> CapacityPlan:
+    """Return how many machines meet a latency target at a rate, by simulation (docs/capacity.md).
+
+    `measured` is a result file of `gpuprof bench`, a result of `gpuprof.benchmark`, results of several batch
+    sizes, or a sequence with the seconds of each process run. `rate` is requests per second, `slo` a quantile
+    and its limit, such as `p99<100ms`. The planned rate is `rate` times `growth` times `peak` times the
+    largest of `seasons`. Requests arrive as a Poisson process, or with the gaps of `arrivals_s`. `replicas`
+    and `largest_batch` are requests that a machine serves at a time: as many must have been measured.
+
+    `plan.machines` has the number and its 95% interval over process runs, which needs three of them;
+    `print(plan)` is a table. Raises BenchmarkError for what cannot be planned.
+    """
+    from gpuprof.load.planning import plan_measured
+
+    return plan_measured(
+        measured,
+        rate,
+        slo,
+        growth=growth,
+        peak=peak,
+        seasons=seasons,
+        arrivals_s=arrivals_s,
+        router=router,
+        replicas=replicas,
+        largest_batch=largest_batch,
+        price_per_hour=price_per_hour,
+        model=model,
+        seed=seed,
+    )

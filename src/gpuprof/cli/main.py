@@ -26,6 +26,7 @@ All commands: gpuprof --help. Example: gpuprof demo. Check the installation: gpu
 # Each is an attribute of its module in this package, of the same name but for `import`.
 _MODULES = {
     "bench": "bench",
+    "capacity": "capacity",
     "compare": "compare",
     "demo": "run",
     "doctor": "doctor",

@@ -95,6 +95,24 @@ def _quotas_of_version_1(root: Path) -> Iterator[float]:
                 yield quota_us / int(_read(folder / "cpu.cfs_period_us"))
 
 
+def quota_throttled_ns(root: Path = SYSTEM) -> int | None:
+    """Return how long the control groups have kept this process off its processors; None where unknown."""
+    found: list[int] = []
+    for folder in _group_folders(root, "", root / "sys/fs/cgroup"):
+        found += _statistic(folder / "cpu.stat", "throttled_usec", 1_000)
+    for folder in _group_folders(root, "cpu", root / "sys/fs/cgroup/cpu"):
+        found += _statistic(folder / "cpu.stat", "throttled_time", 1)
+    return max(found, default=None)
+
+
+def _statistic(path: Path, name: str, scale: int) -> Iterator[int]:
+    with contextlib.suppress(OSError, ValueError):
+        for line in _read(path).splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                yield scale * int(value)
+
+
 def available_memory_bytes(root: Path = SYSTEM) -> int | None:
     """Return what this process may still take without swapping, control groups considered."""
     limits = []

@@ -94,10 +94,7 @@ def read_result_file(path: Path) -> ResultFile:
     """Read the JSON of a benchmark. Raises BenchmarkError for any other file."""
     document = _document(path)
     try:
-        results = {
-            Configuration(*(each["row"][name] for name in Configuration._fields)): Result.from_dict(each)
-            for each in document["results"]
-        }
+        results = _results(document)
         medians_s = {each: completed_medians_s(result) for each, result in results.items()}
         first: Mapping[str, Any] = document["results"][0] if results else {"environment": {}}
         environment, described = first["environment"], first.get("description") or {}
@@ -129,6 +126,24 @@ def read_result_file(path: Path) -> ResultFile:
     if not results:
         raise BenchmarkError("no_results", f"{path} holds no results: measure again")
     return found
+
+
+def read_configurations(path: Path) -> dict[Configuration, Result]:
+    """Read the results of a file with all samples. Raises BenchmarkError for any other file."""
+    document = _document(path)
+    try:
+        return _results(document)
+    except (BenchmarkError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BenchmarkError(
+            "damaged", f"{path}: its results cannot be read ({reason_of(error)}): measure again"
+        ) from error
+
+
+def _results(document: Mapping[str, Any]) -> dict[Configuration, Result]:
+    return {
+        Configuration(*(each["row"][name] for name in Configuration._fields)): Result.from_dict(each)
+        for each in document["results"]
+    }
 
 
 def _document(path: Path) -> dict[str, Any]:

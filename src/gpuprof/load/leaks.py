@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether memory grows with requests, in bytes a request, by several meters.
+
+A slope that differs from 0 is no leak: of series without any, ordinary least squares reports one in up to 59
+of 100, and in all whose warm-up flattens. Here the first half is dropped, and the growth between consecutive
+blocks of the second half has a Student interval that must be beyond a margin. If memory only fluctuates,
+consecutive differences are negatively correlated, so the interval is too wide and no leak is invented; if it
+moves at random, they are independent, and the interval is right.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from gpuprof.bench.facts import TextEnum
+from gpuprof.bench.measure.memory import resident_bytes
+from gpuprof.load.reasons import LoadReason, reason
+from gpuprof.stats.distributions import student_quantile
+from gpuprof.stats.quantiles import CONFIDENCE
+
+BLOCKS = 6
+FEWEST_READINGS = 4 * BLOCKS
+# Growth that ends falls below this part of what it was before.
+_FLATTENS = 0.75
+
+
+class Meter(TextEnum):
+    """What is read. Python's blocks show objects, which `MALLOC` hardly sees; RSS sees pages alone."""
+
+    RSS = "RSS"
+    MALLOC = "malloc in use"
+    PYTHON_BLOCKS = "Python blocks"
+    CUDA = "CUDA allocator"
+
+
+class SoakVerdict(TextEnum):
+    """A verdict of a soak test. `OPEN`: the growth flattens, and may end; only a longer test shows it."""
+
+    YES = "yes"
+    NO = "no"
+    INCONCLUSIVE = "inconclusive"
+    OPEN = "open"
+    UNAVAILABLE = "unavailable"
+
+
+# The growth a request that is no leak: what fragmentation and rounding to pages give.
+MARGINS = {Meter.RSS: 8.0, Meter.MALLOC: 8.0, Meter.PYTHON_BLOCKS: 0.1, Meter.CUDA: 8.0}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLevels:
+    """Memory after so many requests, while none is in flight; None is unavailable."""
+
+    requests: int
+    values: dict[Meter, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class MeterGrowth:
+    """The growth of one meter a request, in bytes (or in blocks), with its 95% interval."""
+
+    meter: Meter
+    verdict: SoakVerdict
+    low: float | None
+    value: float | None
+    high: float | None
+    reason: LoadReason
+
+    @property
+    def unit(self) -> str:
+        """What the growth is counted in."""
+        return _unit(self.meter)
+
+
+@dataclass(frozen=True, slots=True)
+class LeakReport:
+    """The growth by each meter, and the verdict of all: yes if one of them is yes."""
+
+    verdict: SoakVerdict
+    meters: tuple[MeterGrowth, ...]
+
+
+def read_memory(requests: int) -> MemoryLevels:
+    """Read all meters. Call `trim_memory` before, so that free memory is not counted."""
+    values: dict[Meter, int | None] = {
+        Meter.RSS: resident_bytes(),
+        Meter.MALLOC: malloc_bytes(),
+        Meter.PYTHON_BLOCKS: sys.getallocatedblocks(),
+        Meter.CUDA: _cuda_bytes(),
+    }
+    return MemoryLevels(requests, values)
+
+
+def trim_memory() -> None:
+    """Collect garbage, and return free memory of the C library to the system."""
+    gc.collect()
+    getattr(ctypes.CDLL(None), "malloc_trim", lambda _padding: None)(0)
+
+
+_MALLINFO_FIELDS = (
+    *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+    *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+)
+
+
+class _MallocStatistics(ctypes.Structure):
+    """`struct mallinfo2` (mallinfo(3))."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in _MALLINFO_FIELDS]
+
+
+@cache
+def _mallinfo() -> Any:
+    found = getattr(ctypes.CDLL(None), "mallinfo2", None)  # glibc 2.33
+    if found is not None:
+        found.restype = _MallocStatistics
+    return found
+
+
+def malloc_bytes() -> int | None:
+    """Return what the program has allocated from the C library; None without glibc's mallinfo2."""
+    function = _mallinfo()
+    if function is None:
+        return None
+    found = function()
+    return int(found.uordblks) + int(found.hblkhd)
+
+
+def _cuda_bytes() -> int | None:
+    torch: Any = sys.modules.get("torch")
+    return int(torch.cuda.memory_allocated()) if torch is not None and torch.cuda.is_initialized() else None
+
+
+def leaks_of(readings: Sequence[MemoryLevels], margins: dict[Meter, float] | None = None) -> LeakReport:
+    """Return whether memory grows with requests; `margins` replace MARGINS."""
+    allowed = {**MARGINS, **(margins or {})}
+    meters = tuple(_growth(meter, readings, allowed[meter]) for meter in Meter)
+    return LeakReport(overall([each.verdict for each in meters]), meters)
+
+
+def overall(verdicts: Sequence[SoakVerdict]) -> SoakVerdict:
+    """Return the worst verdict: yes, open, inconclusive, no; unavailable if all are."""
+    order = (SoakVerdict.YES, SoakVerdict.OPEN, SoakVerdict.INCONCLUSIVE, SoakVerdict.NO)
+    return next((each for each in order if each in verdicts), SoakVerdict.UNAVAILABLE)
+
+
+def _growth(meter: Meter, readings: Sequence[MemoryLevels], margin: float) -> MeterGrowth:
+    known = [(each.requests, read) for each in readings if (read := each.values.get(meter)) is not None]
+    if not known:
+        why = reason("unavailable", meter=str(meter))
+        return MeterGrowth(meter, SoakVerdict.UNAVAILABLE, None, None, None, why)
+    if len(known) < FEWEST_READINGS or known[-1][0] <= known[0][0]:
+        why = reason("short_series", readings=len(known), least=FEWEST_READINGS)
+        return MeterGrowth(meter, SoakVerdict.INCONCLUSIVE, None, None, None, why)
+    half = np.array(known[len(known) // 2 :], dtype=np.float64)
+    blocks = [each.mean(axis=0) for each in np.array_split(half, BLOCKS)]
+    steps = np.diff(np.array(blocks), axis=0)
+    rates = steps[:, 1] / np.maximum(steps[:, 0], 1.0)
+    width = float(student_quantile(1 - CONFIDENCE, len(rates) - 1)) * float(rates.std(ddof=1))
+    value, width = float(rates.mean()), width / math.sqrt(len(rates))
+    verdict, why = _verdict(meter, rates.tolist(), value - width, value + width, margin)
+    return MeterGrowth(meter, verdict, value - width, value, value + width, why)
+
+
+def _verdict(
+    meter: Meter, rates: Sequence[float], low: float, high: float, margin: float
+) -> tuple[SoakVerdict, LoadReason]:
+    values = {"meter": str(meter), "low": low, "high": high, "unit": _unit(meter), "margin": margin}
+    if high < margin:
+        return SoakVerdict.NO, reason("within_margin", **values)
+    early, late = sum(rates[:2]), sum(rates[-2:])
+    if early > 2 * margin and late < _FLATTENS * early:
+        return SoakVerdict.OPEN, reason("flattens", **values)
+    if low > margin:
+        return SoakVerdict.YES, reason("grows", **values)
+    return SoakVerdict.INCONCLUSIVE, reason("wide_interval", **values)
+
+
+def _unit(meter: Meter) -> str:
+    return "blocks" if meter is Meter.PYTHON_BLOCKS else "bytes"

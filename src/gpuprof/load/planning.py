@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Capacity plans from what was measured: result files, results, and plain numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.bench.results.result import Result
+from gpuprof.bench.results.stored import read_configurations
+from gpuprof.bench.results.target import parse_target
+from gpuprof.errors import BenchmarkError
+from gpuprof.load.capacity import plan_farm
+from gpuprof.load.capacity_plan import CapacityPlan, Load, MachineModel, Router, ServiceRun
+
+if TYPE_CHECKING:
+    from gpuprof.stats.arrays import Floats
+
+_HINT = "give a result file, results of gpuprof.benchmark, or seconds of each process run"
+
+
+def plan_measured(
+    measured: Any,
+    rate: float,
+    slo: str,
+    *,
+    growth: float,
+    peak: float,
+    seasons: Sequence[float],
+    arrivals_s: Sequence[float] | None,
+    router: str,
+    replicas: int,
+    largest_batch: int,
+    price_per_hour: float | None,
+    model: str | None,
+    seed: int,
+) -> CapacityPlan:
+    """Return the plan of `gpuprof.plan_capacity`. Raises BenchmarkError."""
+    if router not in [*Router] or replicas < 1 or largest_batch < 1:
+        raise BenchmarkError(
+            "invalid_machine",
+            f"router {router!r}, {replicas} replicas, batches of {largest_batch}",
+            hint=f"use {' or '.join(Router)}, and numbers from 1",
+        )
+    gaps = None if arrivals_s is None else np.diff(np.asarray(arrivals_s, dtype=np.float64))
+    return plan_farm(
+        service_runs(measured, model),
+        Load(rate, growth, peak, gaps, tuple(seasons)),
+        parse_target(slo),
+        MachineModel(replicas, largest_batch, Router(router)),
+        price_per_hour=price_per_hour,
+        seed=seed,
+    )
+
+
+def service_runs(measured: Any, model: str | None = None) -> list[ServiceRun]:
+    """Return the service times of what was measured. Raises BenchmarkError.
+
+    `measured` is a result file of `gpuprof bench`, a `Result`, results of several batch sizes of one model, a
+    sequence of ServiceRun, or a sequence with the seconds of each process run (batch size 1). `model` chooses
+    one of several models in a file.
+    """
+    if isinstance(measured, (str, os.PathLike)):
+        return _of_file(Path(measured), model)
+    given = [measured] if isinstance(measured, Result) else measured
+    if not isinstance(given, Sequence) or not given:
+        raise _refused(f"{type(measured).__name__} has no service times")
+    if all(isinstance(each, Result) for each in given):
+        return _of_results({each.batch_size or 1: each for each in given})
+    if all(isinstance(each, ServiceRun) for each in given):
+        return list(given)
+    return [ServiceRun({1: _seconds(each)}) for each in given]
+
+
+def _refused(what: str) -> BenchmarkError:
+    return BenchmarkError("no_service_times", what, hint=_HINT)
+
+
+def _seconds(values: Any) -> Floats:
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise _refused(f"{type(values).__name__} is no sequence of seconds") from None
+    if found.ndim != 1 or not len(found) or not (np.isfinite(found) & (found > 0)).all():
+        raise _refused("a process run needs seconds of its requests, all above 0")
+    return found
+
+
+def _of_file(path: Path, model: str | None) -> list[ServiceRun]:
+    results = {
+        key: result
+        for key, result in read_configurations(path).items()
+        if model is None or key.model == model
+    }
+    names = sorted({str(key._replace(batch_size=None)) for key in results})
+    if len(names) != 1:
+        found = ", ".join(names) if names else "no result of that model"
+        raise BenchmarkError(
+            "several_models", f"{path} has {found}", hint="name one of its models with --model"
+        )
+    return _of_results({key.batch_size or 1: result for key, result in results.items()})
+
+
+def _of_results(results: Mapping[int, Result]) -> list[ServiceRun]:
+    """Return the process runs that completed at every batch size."""
+    for result in results.values():
+        if result.settings.mode != "latency":
+            raise BenchmarkError(
+                "no_service_times",
+                f"{result.name} was measured in throughput mode, which has no service times of single calls",
+                hint="measure it without --mode throughput",
+            )
+    completed = [
+        {size: times for size, times in zip(results, run, strict=True) if times is not None}
+        for run in _process_runs(results.values())
+    ]
+    runs = [ServiceRun(each) for each in completed if len(each) == len(results)]
+    if not runs:
+        raise _refused("no process run completed at every batch size")
+    return runs
+
+
+def _process_runs(results: Iterable[Result]) -> Iterable[tuple[Floats | None, ...]]:
+    """Yield the seconds of each process run, one for each result; None where it did not complete."""
+    columns = [
+        [
+            run.measurement.samples
+            if run.measurement is not None and len(run.measurement.samples_ns) and run.failure is None
+            else None
+            for run in result.launches
+        ]
+        for result in results
+    ]
+    return zip(*columns, strict=False)
