@@ -35,7 +35,7 @@ QUANTILE = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What the plans of farms with a known answer gave."""
+    """What the plans of farms with a known prediction gave."""
 
     farms: int
     held: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues with known answers: one server, Poisson arrivals, and a mean service time of 1."""
+"""Queues with known quantiles: one server, Poisson arrivals, and a mean service time of 1."""
 
 from __future__ import annotations
 
