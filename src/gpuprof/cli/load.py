@@ -9,14 +9,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuprof.bench.options import SystemOptions
-from gpuprof.cli.measuring import exit_for_targets, terminated_like_interrupted
-from gpuprof.cli.options import seconds, system_options, typed
+from gpuprof.cli.measuring import (
+    EXIT_INCONCLUSIVE,
+    OccasionalLines,
+    exit_for_targets,
+    terminated_like_interrupted,
+)
+from gpuprof.cli.options import numbers, seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
 from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.load.targets.address import is_address
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from gpuprof.load.driver import Progress
     from gpuprof.load.requests import Rows
     from gpuprof.load.result import LoadResult, LoadSettings
+    from gpuprof.load.several_runs import MaxRateResult, SweepResult
     from gpuprof.load.targets.server_target import ServerTarget
 
 RESULTS_FOLDER = "gpuprof-load"
@@ -69,11 +76,13 @@ class LoadCommandOptions(SystemOptions):
     count: int | None
     pattern: str | None
     mix: str | None
-    concurrency: int | None
+    concurrency: tuple[int, ...] | None
     slo: str | None
     drain: float
     out: str
     report: tuple[str, ...]
+    find_max_rate: bool
+    runs: int
     probe: bool
     as_json: bool
     allowed_hosts: tuple[str, ...]
@@ -88,6 +97,11 @@ class LoadCommandOptions(SystemOptions):
     shapes: dict[str, tuple[int, ...]]
     is_binary: bool
     timeout_s: float
+
+    @property
+    def single_concurrency(self) -> int | None:
+        """The concurrency of one run; None without it, and for a sweep."""
+        return self.concurrency[0] if self.concurrency is not None and len(self.concurrency) == 1 else None
 
     def settings(self) -> LoadSettings:
         """Return what is to be run."""
@@ -104,7 +118,7 @@ class LoadCommandOptions(SystemOptions):
             rate=self.rate,
             duration_s=self.duration,
             count=self.count,
-            concurrency=self.concurrency,
+            concurrency=self.single_concurrency,
             mix=self.mix,
             slo=self.slo,
             seed=self.seed,
@@ -136,9 +150,23 @@ class LoadCommandOptions(SystemOptions):
 @click.option("--mix", metavar="batch=1:80,8:20", help="Mix batch sizes, with their weights.")
 @click.option(
     "--concurrency",
-    type=_COUNT,
+    callback=numbers,
+    metavar="1,2,4,8",
+    help="Handle at most so many requests at once; the others wait. Several: a closed loop at each. Default: "
+    "1 in process.",
+)
+@click.option(
+    "--find-max-rate",
+    is_flag=True,
+    help="Search the highest rate that meets --slo, from --rate on, with --runs runs at each rate.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(min=5),
+    default=8,
+    show_default=True,
     metavar="N",
-    help="Handle at most N requests at once; the others wait. Default: 1 in process.",
+    help="With --find-max-rate: make N independent runs at each rate.",
 )
 @click.option(
     "--slo",
@@ -185,18 +213,66 @@ def load(options: LoadCommandOptions) -> None:
     if options.probe:
         _print_probe(options)
         return
+    if options.find_max_rate or len(options.concurrency or ()) > 1:
+        _several_runs(options)
+        return
     from gpuprof.load.run import LoadOptions, run_load
 
     settings = options.settings()
-    target: str | ServerTarget = settings.target
-    if is_address(settings.target):
-        values = dataclasses.asdict(options)
-        target = target_of_options(
-            settings.target, values, concurrency=options.concurrency, seed=options.seed
-        )
+    target = _target(options, settings)
     with terminated_like_interrupted(), _live_figures() as progress:
         found = run_load(target, settings, options=LoadOptions(drain_s=options.drain, progress=progress))
     _report(found, options)
+
+
+def _target(options: LoadCommandOptions, settings: LoadSettings) -> str | ServerTarget:
+    if not is_address(settings.target):
+        return settings.target
+    values = dataclasses.asdict(options)
+    limit = max(options.concurrency) if options.concurrency else None
+    return target_of_options(settings.target, values, concurrency=limit, seed=options.seed)
+
+
+def _several_runs(options: LoadCommandOptions) -> None:
+    """Search the highest rate, or sweep over concurrency."""
+    from gpuprof.load.run import LoadOptions
+    from gpuprof.load.several_runs import find_rate, sweep_concurrency
+
+    if options.report:
+        raise UsageError("report_of_one_run", "--report shows one run; hint: omit it.")
+    if options.find_max_rate and len(options.concurrency or ()) > 1:
+        raise UsageError(
+            "two_searches", "--find-max-rate has one concurrency; hint: write one, as in --concurrency 4."
+        )
+    settings = options.settings()
+    target, lines = _target(options, settings), OccasionalLines(partial(click.echo, err=True))
+    what = "rate" if options.find_max_rate else "concurrency"
+    how: dict[str, Any] = {
+        "options": LoadOptions(drain_s=options.drain),
+        "before_run": lambda value: lines.add(f"measuring {what} {value:,.4g}"),
+    }
+    with terminated_like_interrupted():
+        if options.find_max_rate:
+            searched = find_rate(target, settings, runs=options.runs, **how)
+            _show_several(searched, options, is_conclusive=searched.found.is_conclusive)
+        else:
+            swept = sweep_concurrency(target, settings, options.concurrency or (), **how)
+            _show_several(swept, options)
+
+
+def _show_several(
+    result: MaxRateResult | SweepResult, options: LoadCommandOptions, *, is_conclusive: bool = True
+) -> None:
+    file = result.save(Path(options.out))
+    if options.as_json:
+        click.echo(json.dumps(result.to_dict()))
+    else:
+        click.echo(str(result))
+        click.echo(f"written: {click.format_filename(file)}", err=True)
+    if result.interrupted:
+        click.get_current_context().exit(_EXIT_INTERRUPTED)
+    if not is_conclusive:
+        click.get_current_context().exit(EXIT_INCONCLUSIVE)
 
 
 def _report(found: LoadResult, options: LoadCommandOptions) -> None:

@@ -117,13 +117,15 @@ def find_max_rate(
     highest: float = math.inf,
     most_rates: int = MOST_RATES,
     seed: int = 0,
+    interrupted: list[KeyboardInterrupt] | None = None,
 ) -> MaxRate:
     """Search the highest rate at which a quantile is below its limit.
 
     `measure(rate, seed)` makes one independent run and returns its latencies in seconds from the plan.
     `start` is the first rate; it is doubled or halved until one rate is met and one missed. Then the gaps on
     both sides of the inconclusive rates are halved until they are narrower than `precision` of the rate.
-    Latency is taken to rise with the rate. Raises BenchmarkError for a target without a quantile.
+    Latency is taken to rise with the rate. With a list for `interrupted`, Ctrl-C ends the search with the
+    rates that were measured, and is added to the list. Raises BenchmarkError for a target without a quantile.
     """
     share = target.share
     if share is None:
@@ -134,9 +136,14 @@ def find_max_rate(
         )
     _check(start, runs, precision)
     search = _Search(measure, share, target.limit_s, runs, seed, most_rates)
-    _bracket(search, start, highest)
-    if search.met is not None and search.missed is not None:
-        _narrow(search, precision)
+    try:
+        _bracket(search, start, highest)
+        if search.met is not None and search.missed is not None:
+            _narrow(search, precision)
+    except KeyboardInterrupt as stopped:
+        if interrupted is None or not search.probes:
+            raise
+        interrupted.append(stopped)
     return _result(search)
 
 

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several runs against one target: the highest rate that meets a target, and a sweep over concurrency."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.bench.results.files import to_json, write_whole
+from gpuprof.bench.results.target import parse_target
+from gpuprof.bench.serialization import to_finite
+from gpuprof.errors import BenchmarkError, RunError
+from gpuprof.load.figures import latencies_s
+from gpuprof.load.result import LoadResult, LoadSettings
+from gpuprof.load.run import CLOSED, LoadOptions, Scenario, check_requests, checked, run_load
+from gpuprof.load.search import RUNS, MaxRate, find_max_rate
+from gpuprof.load.sweep import ConcurrencyRun, ConcurrencySweep, sweep_of
+from gpuprof.text.table import Column, text_table
+from gpuprof.text.units import format_duration
+
+if TYPE_CHECKING:
+    from gpuprof.load.intervals import QueueQuantile
+    from gpuprof.stats.arrays import Floats
+
+FIRST_RATE = 10.0
+# Called before each run with its rate or concurrency.
+BeforeRun = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MaxRateResult:
+    """The highest rate at which a target meets `settings.slo`, and the runs that showed it."""
+
+    settings: LoadSettings
+    found: MaxRate
+    interrupted: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON; rates are per second, times in seconds, null is unavailable."""
+        plain: dict[str, Any] = to_finite(
+            {
+                "kind": "max_rate",
+                "settings": asdict(self.settings),
+                "low": self.found.low,
+                "value": self.found.value,
+                "high": self.found.high,
+                "interrupted": self.interrupted,
+                "rates": [
+                    {
+                        "rate": each.rate,
+                        "quantile_s": each.quantile.value,
+                        "low_s": each.quantile.low,
+                        "high_s": each.quantile.high,
+                        "verdict": str(each.verdict),
+                    }
+                    for each in self.found.probes
+                ],
+                "reasons": [each.to_dict() for each in self.found.reasons],
+            }
+        )
+        return plain
+
+    def save(self, folder: Path) -> Path:
+        """Write `max_rate.json` to a folder. Raises RunError."""
+        return _save(self.to_dict(), folder, "max_rate.json")
+
+    def __str__(self) -> str:
+        columns = [Column("rate"), Column("quantile"), Column("99% CI"), Column("verdict", right=False)]
+        rows = [
+            [
+                f"{each.rate:,.4g}/s",
+                _time(each.quantile.value),
+                _interval(each.quantile),
+                str(each.verdict),
+            ]
+            for each in self.found.probes
+        ]
+        lines = [
+            f"highest rate with {self.settings.slo}: {_rates(self.found)}",
+            "",
+            text_table(columns, rows),
+        ]
+        lines += [f"note: {each}" for each in self.found.reasons]
+        lines += ["note: interrupted: rates that were not measured are missing"] if self.interrupted else []
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """Closed-loop runs of a target over concurrency."""
+
+    settings: LoadSettings
+    found: ConcurrencySweep
+    p99_s: dict[int, float | None]
+    interrupted: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON; throughput is per second, times in seconds, null is unavailable."""
+        plain: dict[str, Any] = to_finite(
+            {
+                "kind": "concurrency_sweep",
+                "settings": asdict(self.settings),
+                "runs": [{**asdict(each), "p99_s": self.p99_s[each.concurrency]} for each in self.found.runs],
+                "saturation": self.found.saturation,
+                "law": None if self.found.law is None else asdict(self.found.law),
+                "interrupted": self.interrupted,
+            }
+        )
+        return plain
+
+    def save(self, folder: Path) -> Path:
+        """Write `sweep.json` to a folder. Raises RunError."""
+        return _save(self.to_dict(), folder, "sweep.json")
+
+    def __str__(self) -> str:
+        columns = [Column("concurrency"), Column("requests/s"), Column("mean"), Column("p99")]
+        rows = [
+            [
+                f"{each.concurrency}",
+                f"{each.throughput:,.4g}",
+                _time(each.mean_latency_s),
+                _time(self.p99_s[each.concurrency]),
+            ]
+            for each in self.found.runs
+        ]
+        saturation = self.found.saturation
+        last = "throughput still grows" if saturation is None else f"saturation: concurrency {saturation}"
+        lines = [text_table(columns, rows), "", last]
+        law = self.found.law
+        if law is not None and law.peak is not None:
+            lines.append(
+                f"highest throughput by the scalability law: concurrency {law.peak:.3g} "
+                f"(95% CI {_end(law.peak_low)} to {_end(law.peak_high)})"
+            )
+        wrong = [str(each.concurrency) for each in self.found.inconsistent]
+        if wrong:
+            lines.append(f"warning: concurrency {', '.join(wrong)}: contradicts Little's law by over 10%")
+        return "\n".join(lines)
+
+
+def find_rate(
+    target: Any,
+    settings: LoadSettings,
+    inputs: Any = None,
+    options: LoadOptions | None = None,
+    *,
+    runs: int = RUNS,
+    before_run: BeforeRun | None = None,
+) -> MaxRateResult:
+    """Search the highest rate at which a target meets `settings.slo`; `settings.rate` is the first one.
+
+    Each rate has `runs` independent runs of `settings.duration_s` with seeds of their own. Ctrl-C keeps the
+    rates that were measured. Raises BenchmarkError, before the first run, for what cannot work.
+    """
+    if settings.slo is None:
+        raise BenchmarkError(
+            "no_latency_bound", "the highest rate needs a latency target", hint="add --slo 'p99<20ms'"
+        )
+    goal, first = parse_target(settings.slo), settings.rate or FIRST_RATE
+    wanted = dataclasses.replace(settings, rate=first, slo=None)
+    if Scenario(checked(wanted).scenario) not in (Scenario.SERVER, Scenario.CONSTANT):
+        raise BenchmarkError(
+            "invalid_load",
+            f"--scenario {settings.scenario} has no single rate",
+            hint="use server or constant",
+        )
+    check_requests(settings, round(first * (checked(wanted).duration_s or 0.0)))
+    each_run = dataclasses.replace(options or LoadOptions(), probe=False)
+
+    def measure(rate: float, seed: int) -> Floats:
+        if before_run is not None:
+            before_run(rate)
+        now = dataclasses.replace(wanted, rate=rate, seed=seed)
+        return latencies_s(_uninterrupted(run_load(target, now, inputs, each_run)).rows)
+
+    interrupted: list[KeyboardInterrupt] = []
+    found = find_max_rate(measure, goal, first, runs=runs, seed=settings.seed, interrupted=interrupted)
+    return MaxRateResult(settings, found, bool(interrupted))
+
+
+def sweep_concurrency(
+    target: Any,
+    settings: LoadSettings,
+    levels: Sequence[int],
+    inputs: Any = None,
+    options: LoadOptions | None = None,
+    *,
+    before_run: BeforeRun | None = None,
+) -> SweepResult:
+    """Run a closed loop at each concurrency; Ctrl-C keeps those that ended. Raises BenchmarkError."""
+    if Scenario(settings.scenario) not in (Scenario.CLOSED_LOOP, Scenario.SERVER):
+        raise BenchmarkError(
+            "invalid_load",
+            f"--scenario {settings.scenario} has no concurrency to sweep",
+            hint="use closed-loop",
+        )
+    closed = dataclasses.replace(settings, scenario=str(Scenario.CLOSED_LOOP), concurrency=None)
+    assert Scenario.CLOSED_LOOP in CLOSED
+    checked(closed)
+    each_run = dataclasses.replace(options or LoadOptions(), probe=False)
+    measured: list[ConcurrencyRun] = []
+    p99_s: dict[int, float | None] = {}
+    interrupted = False
+    for level in levels:
+        if before_run is not None:
+            before_run(level)
+        try:
+            now = dataclasses.replace(closed, concurrency=level)
+            result = _uninterrupted(run_load(target, now, inputs, each_run))
+        except KeyboardInterrupt:
+            if not measured:
+                raise
+            interrupted = True
+            break
+        mean_s = float(np.mean(result.rows["end_ns"] - result.rows["sent_ns"])) / 1e9
+        measured.append(ConcurrencyRun(level, result.achieved_rate, mean_s))
+        p99_s[level] = result.latency.p99
+    return SweepResult(closed, sweep_of(measured), p99_s, interrupted)
+
+
+def _uninterrupted(result: LoadResult) -> LoadResult:
+    """Return a run that ended by itself; one that was cut is no sample of its rate."""
+    if result.run.interrupted:
+        raise KeyboardInterrupt
+    return result
+
+
+def _save(plain: dict[str, Any], folder: Path, name: str) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / name, to_json(plain))
+    except OSError as error:
+        raise RunError(
+            "cannot_write", f"{folder}: cannot be written ({error.strerror})", hint="choose another --out"
+        ) from error
+    return folder / name
+
+
+def _rates(found: MaxRate) -> str:
+    if found.value is not None and found.low is not None and found.high is not None:
+        return f"{found.value:,.4g}/s (between {found.low:,.4g} and {found.high:,.4g})"
+    if found.low is not None:
+        return f"at least {found.low:,.4g}/s"
+    return "unknown" if found.high is None else f"below {found.high:,.4g}/s"
+
+
+def _time(value_s: float | None) -> str:
+    return "-" if value_s is None or value_s == float("inf") else format_duration(value_s * 1e9)
+
+
+def _interval(found: QueueQuantile) -> str:
+    return f"{_time(found.low)} to {_time(found.high)}" if found.is_sufficient else "-"
+
+
+def _end(value: float | None) -> str:
+    return "beyond the data" if value is None else f"{value:.3g}"
