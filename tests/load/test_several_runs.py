@@ -58,7 +58,7 @@ def _closed(settings: LoadSettings) -> Any:
 def test_the_highest_rate_is_that_of_the_queue(simulated: list[LoadSettings]) -> None:
     settings = LoadSettings("f", "server", rate=40.0, duration_s=20.0, slo="p90<50ms", seed=7)
     found = find_rate("f", settings, runs=6)
-    # The p90 of an M/D/1 queue is 5 services at a load of 0.757 (Lindley's recursion over 8 million requests).
+    # The p90 of an M/D/1 queue is 5 services at a load of 0.757: Lindley's recursion over 8 million requests.
     assert found.found.low is not None
     assert found.found.high is not None
     assert found.found.low < 75.7 < found.found.high

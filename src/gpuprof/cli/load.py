@@ -18,6 +18,7 @@ import click
 from gpuprof.bench.options import SystemOptions
 from gpuprof.cli.measuring import (
     EXIT_INCONCLUSIVE,
+    EXIT_MISSED,
     OccasionalLines,
     exit_for_targets,
     terminated_like_interrupted,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gpuprof.load.requests import Rows
     from gpuprof.load.result import LoadResult, LoadSettings
     from gpuprof.load.several_runs import MaxRateResult, SweepResult
+    from gpuprof.load.soak_run import SoakResult
     from gpuprof.load.targets.server_target import ServerTarget
 
 RESULTS_FOLDER = "gpuprof-load"
@@ -134,7 +136,7 @@ class LoadCommandOptions(SystemOptions):
     show_default=True,
     metavar="NAME",
     help="Send requests as in single-stream, multi-stream, server (Poisson), offline, closed-loop, constant, "
-    "burst, ramp or trace.",
+    "burst, ramp, trace or soak.",
 )
 @click.option("--rate", metavar="200", callback=_rate, help="Plan this many requests per second.")
 @click.option("--duration", metavar="30s", callback=_time, help="Send requests for this time. Default: 10s.")
@@ -213,6 +215,9 @@ def load(options: LoadCommandOptions) -> None:
     if options.probe:
         _print_probe(options)
         return
+    if options.scenario == "soak":
+        _soak(options)
+        return
     if options.find_max_rate or len(options.concurrency or ()) > 1:
         _several_runs(options)
         return
@@ -231,6 +236,27 @@ def _target(options: LoadCommandOptions, settings: LoadSettings) -> str | Server
     values = dataclasses.asdict(options)
     limit = max(options.concurrency) if options.concurrency else None
     return target_of_options(settings.target, values, concurrency=limit, seed=options.seed)
+
+
+def _soak(options: LoadCommandOptions) -> None:
+    """Run a soak test; exit with 1 for a leak, slower service or throttling, with 3 for open questions."""
+    from gpuprof.load.run import LoadOptions
+    from gpuprof.load.soak_run import run_soak
+
+    if options.report or options.find_max_rate or options.slo is not None:
+        raise UsageError("options_of_one_run", "--scenario soak has no --report, --find-max-rate or --slo; "
+                         "hint: omit them.")  # fmt: skip
+    settings, lines = options.settings(), OccasionalLines(partial(click.echo, err=True))
+    with terminated_like_interrupted():
+        found = run_soak(
+            _target(options, settings),
+            settings,
+            options=LoadOptions(drain_s=options.drain),
+            after_cycle=lambda cycles, requests: lines.add(f"{cycles} cycles, {requests:,} requests"),
+        )
+    _show_several(found, options, is_conclusive=found.verdict not in ("open", "inconclusive"))
+    if found.verdict == "yes":
+        click.get_current_context().exit(EXIT_MISSED)
 
 
 def _several_runs(options: LoadCommandOptions) -> None:
@@ -261,7 +287,10 @@ def _several_runs(options: LoadCommandOptions) -> None:
 
 
 def _show_several(
-    result: MaxRateResult | SweepResult, options: LoadCommandOptions, *, is_conclusive: bool = True
+    result: MaxRateResult | SweepResult | SoakResult,
+    options: LoadCommandOptions,
+    *,
+    is_conclusive: bool = True,
 ) -> None:
     file = result.save(Path(options.out))
     if options.as_json:

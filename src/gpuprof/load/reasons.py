@@ -50,10 +50,11 @@ _TEMPLATES: dict[str, Template] = {
     # Leaks, drift, throttling
     "unavailable": "{meter} cannot be read on this machine",
     "short_series": "too few readings (n={readings}, needs {least})",
-    "grows": "{meter} grows by {low:.3g} to {high:.3g} {unit} a request",
-    "within_margin": "{meter} grows by at most {high:.3g} {unit} a request, within {margin:.3g}",
+    "grows": "growth of {meter}: {low:.3g} to {high:.3g} {unit} a request",
+    "within_margin": "growth of {meter}: at most {high:.3g} {unit} a request, within {margin:.3g}",
     "flattens": "the growth of {meter} is flattening: run longer",
-    "wide_interval": "{meter}: {low:.3g} to {high:.3g} {unit} a request, margin {margin:.3g}: run longer",
+    "wide_interval": "growth of {meter}: {low:.3g} to {high:.3g} {unit} a request, margin {margin:.3g}: "
+    "run longer",
     "slower_over_time": "service times rise by {low:.3%} to {high:.3%} a minute",
     "faster_over_time": "service times fall by {low:.3%} to {high:.3%} a minute",
     "steady": "service times change by {low:.3%} to {high:.3%} a minute, within {margin:.3%}",

@@ -80,7 +80,7 @@ def run_load(
     Raises GpuprofError, before the target is loaded, for what cannot work.
     """
     options = options or LoadOptions()
-    server = _server_of(target, settings)
+    server = server_of(target, settings)
     if server is not None:
         return _run_on_server(server, settings, options)
     settings = checked(settings)
@@ -98,7 +98,8 @@ def run_load(
     return _measured(found, settings, arrivals, options)
 
 
-def _server_of(target: Any, settings: LoadSettings) -> ServerTarget | None:
+def server_of(target: Any, settings: LoadSettings) -> ServerTarget | None:
+    """Return the server that is meant; None for targets in this process."""
     if isinstance(target, str) and is_address(target):
         limit = CONCURRENCY if settings.concurrency is None else settings.concurrency
         return server_target(target, seed=settings.seed, concurrency=limit)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a soak test: cycles of load and rest, with all meters read while no request is in flight."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuprof.bench.results.files import to_json, write_whole
+from gpuprof.bench.serialization import to_finite
+from gpuprof.errors import BenchmarkError, RunError
+from gpuprof.load.leaks import FEWEST_READINGS, MemoryLevels, SoakVerdict, overall, read_memory, trim_memory
+from gpuprof.load.requests import Rows, is_ok, service_ns
+from gpuprof.load.result import LoadSettings
+from gpuprof.load.run import LoadOptions, Scenario, checked, run_load, server_of
+from gpuprof.load.soak import SoakReport, soak_report
+from gpuprof.load.targets.base import BatchTarget, LoopTarget, Target, ThreadTarget
+from gpuprof.load.targets.finding import find_target
+from gpuprof.load.targets.server_target import ServerTarget
+from gpuprof.load.throttling import ThrottleMeters, ThrottleReading
+
+CYCLES = 4 * FEWEST_READINGS
+SOAK = "soak"
+_FEWEST_CYCLES = 2
+# Called after each cycle with the number of cycles that ended, and of requests.
+AfterCycle = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SoakResult:
+    """What a soak test found. `failed` of `requests` had no successful response."""
+
+    settings: LoadSettings
+    report: SoakReport
+    requests: int
+    failed: int
+    cycles: int
+    interrupted: bool = False
+
+    @property
+    def verdict(self) -> SoakVerdict:
+        """The worst of all verdicts: yes is a leak, slower service, or throttling that slowed it down."""
+        throttling = [each.verdict for each in self.report.throttling]
+        return overall([self.report.leaks.verdict, self.report.drift.verdict, *throttling])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON; times are in seconds, null is unavailable."""
+        leaks, drift = self.report.leaks, self.report.drift
+        plain: dict[str, Any] = to_finite(
+            {
+                "kind": SOAK,
+                "settings": asdict(self.settings),
+                "requests": self.requests,
+                "failed": self.failed,
+                "cycles": self.cycles,
+                "interrupted": self.interrupted,
+                "verdict": str(self.verdict),
+                "memory": [
+                    {**_plain(each), "meter": str(each.meter), "unit": each.unit} for each in leaks.meters
+                ],
+                "drift": {**_plain(drift), "changes_s": list(drift.changes_s)},
+                "throttling": [
+                    {
+                        "cause": str(each.cause),
+                        "verdict": str(each.verdict),
+                        "throttled_fraction": each.throttled_fraction,
+                        "low": each.low,
+                        "high": each.high,
+                        "reason": each.reason.to_dict(),
+                    }
+                    for each in self.report.throttling
+                ],
+            }
+        )
+        return plain
+
+    def save(self, folder: Path) -> Path:
+        """Write `soak.json` to a folder. Raises RunError."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / "soak.json", to_json(self.to_dict()))
+        except OSError as error:
+            raise RunError(
+                "cannot_write", f"{folder}: cannot be written ({error.strerror})", hint="choose another --out"
+            ) from error
+        return folder / "soak.json"
+
+    def __str__(self) -> str:
+        leaks, drift = self.report.leaks, self.report.drift
+        judged = [*leaks.meters, drift, *self.report.throttling]
+        lines = [f"{self.requests:,} requests in {self.cycles} cycles, {self.failed:,} failed", ""]
+        lines += [f"{each.verdict!s:<13} {each.reason}" for each in judged]
+        lines += ["", f"leak, slower service or throttling: {self.verdict}"]
+        return "\n".join([*lines, *(["note: interrupted"] if self.interrupted else [])])
+
+
+def run_soak(
+    target: Any,
+    settings: LoadSettings,
+    inputs: Any = None,
+    options: LoadOptions | None = None,
+    *,
+    cycles: int = CYCLES,
+    after_cycle: AfterCycle | None = None,
+) -> SoakResult:
+    """Put load on a target for `settings.duration_s`, and judge memory, drift and throttling.
+
+    With a rate, requests arrive by the plan of `settings.pattern` (Poisson); without one, each of
+    `settings.concurrency` clients waits for its response. The memory is that of this process: that of a
+    server is unavailable. Ctrl-C keeps the cycles that ended. Raises BenchmarkError, before the first
+    request, for what cannot work.
+    """
+    if settings.duration_s is None:
+        raise BenchmarkError(
+            "invalid_load", "a soak test without a duration", hint="set --duration, as in 10m"
+        )
+    scenario = Scenario.CLOSED_LOOP if settings.rate is None else Scenario.SERVER
+    each = dataclasses.replace(
+        settings, scenario=str(scenario), duration_s=settings.duration_s / cycles, slo=None
+    )
+    checked(each)
+    kept = _kept(target, inputs, each)
+    how = dataclasses.replace(options or LoadOptions(), probe=False)
+    # Rows that stay in memory would be found as a leak.
+    with tempfile.TemporaryFile(prefix="gpuprof-soak-") as file:
+        run = _Soak(kept, each, how, file)
+        try:
+            run.measure(cycles, after_cycle)
+        except KeyboardInterrupt:
+            if run.cycles < _FEWEST_CYCLES:
+                raise
+        finally:
+            _close(kept)
+        return run.result(settings, interrupted=run.cycles < cycles)
+
+
+class _Soak:
+    def __init__(self, target: Any, settings: LoadSettings, options: LoadOptions, file: Any) -> None:
+        self._target, self._settings, self._options, self._file = target, settings, options, file
+        self._meters = ThrottleMeters()
+        self._is_here = not isinstance(target, ServerTarget)
+        self._memory: list[MemoryLevels] = []
+        self._throttle: list[ThrottleReading] = [self._meters.read()]
+        self.requests = self.failed = self.cycles = 0
+
+    def measure(self, cycles: int, after_cycle: AfterCycle | None) -> None:
+        for number in range(cycles):
+            now = dataclasses.replace(self._settings, seed=self._settings.seed + number)
+            result = run_load(self._target, now, None, self._options)
+            if result.run.interrupted:
+                raise KeyboardInterrupt
+            self._add(result.rows)
+            del result
+            trim_memory()
+            self._memory.append(
+                read_memory(self.requests) if self._is_here else MemoryLevels(self.requests, {})
+            )
+            self._throttle.append(self._meters.read())
+            self.cycles += 1
+            if after_cycle is not None:
+                after_cycle(self.cycles, self.requests)
+
+    def _add(self, rows: Rows) -> None:
+        answered = rows[is_ok(rows)]
+        order = np.argsort(answered["end_ns"], kind="stable")
+        pairs = np.stack([answered["end_ns"], service_ns(answered)], axis=1)[order]
+        self._file.write(np.ascontiguousarray(pairs, np.int64).tobytes())
+        self.requests += len(rows)
+        self.failed += len(rows) - len(answered)
+
+    def result(self, settings: LoadSettings, *, interrupted: bool) -> SoakResult:
+        self._file.seek(0)
+        pairs = np.frombuffer(self._file.read(), np.int64).reshape(-1, 2).astype(np.float64)
+        report = soak_report(self._memory, self._throttle, pairs[:, 0], pairs[:, 1] / 1e9)
+        return SoakResult(settings, report, self.requests, self.failed, self.cycles, interrupted)
+
+
+# --- a target that stays loaded over all cycles --------------------------------------------------
+
+
+class _KeptThreadTarget:
+    def __init__(self, target: ThreadTarget) -> None:
+        target.prepare()
+        self.call, self.target = target.call, target
+
+    def prepare(self) -> None:
+        """Do nothing: it is loaded."""
+
+    def close(self) -> None:
+        """Do nothing: more cycles follow."""
+
+
+def _kept(target: Any, inputs: Any, settings: LoadSettings) -> Any:
+    """Return a target that is loaded once; a server and a coroutine function have nothing to load."""
+    server = server_of(target, settings)
+    if server is not None:
+        return server
+    found: Target = find_target(target, inputs, np.ones(1, np.int64), settings.system)
+    if isinstance(found, BatchTarget):
+        raise BenchmarkError(
+            "unknown_target", "a soak test calls single requests, not batches", hint="use a function"
+        )
+    return found if isinstance(found, LoopTarget) else _KeptThreadTarget(found)
+
+
+def _close(kept: Any) -> None:
+    if isinstance(kept, _KeptThreadTarget):
+        kept.target.close()
+
+
+def _plain(found: Any) -> dict[str, Any]:
+    return {
+        "verdict": str(found.verdict),
+        "low": found.low,
+        "value": found.value,
+        "high": found.high,
+        "reason": found.reason.to_dict(),
+    }

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cycles of a soak test, with planted memory and requests of known times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuprof.errors import BenchmarkError
+from gpuprof.load import soak_run
+from gpuprof.load.leaks import MemoryLevels, Meter, SoakVerdict
+from gpuprof.load.requests import REQUEST, RequestStatus
+from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
+from gpuprof.load.soak_run import CYCLES, run_soak
+
+SETTINGS = LoadSettings("f", "soak", duration_s=96.0, seed=5)
+PER_CYCLE = 100
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[LoadSettings]]:
+    """Replace a cycle by 100 requests within a second, and memory by so many bytes a request."""
+
+    def simulate(leak_bytes: float, *, stop_after: int | None = None) -> list[LoadSettings]:
+        asked: list[LoadSettings] = []
+        generator = np.random.default_rng(3)
+
+        def run(_target: Any, settings: LoadSettings, _inputs: Any, _options: Any) -> LoadResult:
+            if len(asked) == stop_after:
+                raise KeyboardInterrupt
+            rows = np.zeros(PER_CYCLE, REQUEST)
+            rows["planned_ns"] = (1 + len(asked)) * 10**9 + np.arange(PER_CYCLE) * 10**7
+            rows["sent_ns"] = rows["planned_ns"]
+            rows["end_ns"] = rows["sent_ns"] + 10**6 + generator.integers(0, 1000, PER_CYCLE)
+            rows["status"] = RequestStatus.OK
+            rows["status"][:2] = RequestStatus.FAILED
+            asked.append(settings)
+            return LoadResult(settings, LoadRun(0, int(rows["end_ns"].max())), rows)
+
+        def read(requests: int) -> MemoryLevels:
+            noise = int(generator.integers(0, 200))
+            return MemoryLevels(requests, {Meter.RSS: 10**8 + int(leak_bytes * requests) + noise})
+
+        monkeypatch.setattr(soak_run, "run_load", run)
+        monkeypatch.setattr(soak_run, "read_memory", read)
+        monkeypatch.setattr(soak_run, "trim_memory", lambda: None)
+        return asked
+
+    return simulate
+
+
+def rss(found: Any) -> Any:
+    (growth,) = [each for each in found.report.leaks.meters if each.meter is Meter.RSS]
+    return growth
+
+
+@pytest.mark.parametrize(("leak_bytes", "verdict"), [(0, SoakVerdict.NO), (64, SoakVerdict.YES)])
+def test_a_planted_leak_is_found_and_none_is_not(
+    simulated: Any, leak_bytes: int, verdict: SoakVerdict, tmp_path: Path
+) -> None:
+    asked = simulated(leak_bytes)
+    found = run_soak(lambda: None, SETTINGS)
+    growth = rss(found)
+    assert growth.verdict is verdict
+    assert growth.low <= leak_bytes <= growth.high
+    assert (found.requests, found.failed) == (CYCLES * PER_CYCLE, CYCLES * 2)
+    assert {each.duration_s for each in asked} == {1.0}
+    assert [each.seed for each in asked] == list(range(5, 5 + CYCLES))
+    plain = json.loads(found.save(tmp_path).read_text())
+    assert plain["memory"][0]["verdict"] == str(verdict)
+    assert [each["verdict"] for each in plain["memory"][1:]] == ["unavailable"] * 3
+
+
+def test_service_that_does_not_change_is_no_drift(simulated: Any) -> None:
+    simulated(0)
+    assert run_soak(lambda: None, SETTINGS).report.drift.verdict is SoakVerdict.NO
+
+
+def test_ctrl_c_keeps_the_cycles_that_ended(simulated: Any) -> None:
+    simulated(0, stop_after=30)
+    found = run_soak(lambda: None, SETTINGS)
+    assert (found.interrupted, found.cycles) == (True, 30)
+
+
+def test_ctrl_c_at_once_has_no_result(simulated: Any) -> None:
+    simulated(0, stop_after=1)
+    with pytest.raises(KeyboardInterrupt):
+        run_soak(lambda: None, SETTINGS)
+
+
+def test_a_target_is_loaded_once_and_closed(monkeypatch: pytest.MonkeyPatch, simulated: Any) -> None:
+    simulated(0)
+    calls: list[str] = []
+
+    class Target:
+        def prepare(self) -> None:
+            calls.append("prepare")
+
+        def call(self, index: int) -> int:
+            return 1
+
+        def close(self) -> None:
+            calls.append("close")
+
+    run_soak(Target(), SETTINGS)
+    assert calls == ["prepare", "close"]
+
+
+def test_the_memory_of_a_server_is_unavailable(simulated: Any) -> None:
+    simulated(64)
+    found = run_soak("http://127.0.0.1:9/", SETTINGS)
+    assert found.report.leaks.verdict is SoakVerdict.UNAVAILABLE
+
+
+def test_a_soak_without_a_duration_is_refused(simulated: Any) -> None:
+    asked = simulated(0)
+    with pytest.raises(BenchmarkError) as refused:
+        run_soak(lambda: None, LoadSettings("f", "soak"))
+    assert (refused.value.code, asked) == ("invalid_load", [])
+
+
+def test_objects_that_are_kept_are_found_by_the_real_meters() -> None:
+    kept = []
+    found = run_soak(lambda: kept.append(bytearray(64)), LoadSettings("f", "soak", duration_s=2.0))
+    (blocks,) = [each for each in found.report.leaks.meters if each.meter is Meter.PYTHON_BLOCKS]
+    assert blocks.verdict is SoakVerdict.YES
+    assert blocks.value == pytest.approx(2.0, abs=0.2)
