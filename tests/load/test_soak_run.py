@@ -13,7 +13,7 @@ import pytest
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load import soak_run
-from gpuprof.load.leaks import MemoryLevels, Meter, SoakVerdict
+from gpuprof.load.leaks import FEWEST_READINGS, MemoryLevels, Meter, SoakVerdict
 from gpuprof.load.requests import REQUEST, RequestStatus
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
 from gpuprof.load.soak_run import CYCLES, run_soak
@@ -126,7 +126,8 @@ def test_a_soak_without_a_duration_is_refused(simulated: Any) -> None:
 
 def test_objects_that_are_kept_are_found_by_the_real_meters() -> None:
     kept = []
-    found = run_soak(lambda: kept.append(bytearray(64)), LoadSettings("f", "soak", duration_s=2.0))
+    settings = LoadSettings("f", "soak", duration_s=1.0)
+    found = run_soak(lambda: kept.append(bytearray(64)), settings, cycles=FEWEST_READINGS)
     (blocks,) = [each for each in found.report.leaks.meters if each.meter is Meter.PYTHON_BLOCKS]
     assert blocks.verdict is SoakVerdict.YES
     assert blocks.value == pytest.approx(2.0, abs=0.2)

@@ -239,7 +239,7 @@ def _target(options: LoadCommandOptions, settings: LoadSettings) -> str | Server
 
 
 def _soak(options: LoadCommandOptions) -> None:
-    """Run a soak test; exit with 1 for a leak, slower service or throttling, with 3 for open questions."""
+    """Run a soak test; exit with 1 for a leak, slower service or throttling, with 3 if it is inconclusive."""
     from gpuprof.load.run import LoadOptions
     from gpuprof.load.soak_run import run_soak
 

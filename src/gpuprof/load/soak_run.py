@@ -15,15 +15,23 @@ import numpy as np
 from gpuprof.bench.results.files import to_json, write_whole
 from gpuprof.bench.serialization import to_finite
 from gpuprof.errors import BenchmarkError, RunError
-from gpuprof.load.leaks import FEWEST_READINGS, MemoryLevels, SoakVerdict, overall, read_memory, trim_memory
+from gpuprof.load.leaks import (
+    FEWEST_READINGS,
+    MemoryLevels,
+    MeterGrowth,
+    SoakVerdict,
+    overall,
+    read_memory,
+    trim_memory,
+)
 from gpuprof.load.requests import Rows, is_ok, service_ns
 from gpuprof.load.result import LoadSettings
 from gpuprof.load.run import LoadOptions, Scenario, checked, run_load, server_of
-from gpuprof.load.soak import SoakReport, soak_report
+from gpuprof.load.soak import ServiceDrift, SoakReport, soak_report
 from gpuprof.load.targets.base import BatchTarget, LoopTarget, Target, ThreadTarget
 from gpuprof.load.targets.finding import find_target
 from gpuprof.load.targets.server_target import ServerTarget
-from gpuprof.load.throttling import ThrottleMeters, ThrottleReading
+from gpuprof.load.throttling import ThrottleMeters, ThrottleReading, Throttling
 
 CYCLES = 4 * FEWEST_READINGS
 SOAK = "soak"
@@ -93,7 +101,11 @@ class SoakResult:
 
     def __str__(self) -> str:
         leaks, drift = self.report.leaks, self.report.drift
-        judged = [*leaks.meters, drift, *self.report.throttling]
+        judged: list[MeterGrowth | ServiceDrift | Throttling] = [
+            *leaks.meters,
+            drift,
+            *self.report.throttling,
+        ]
         lines = [f"{self.requests:,} requests in {self.cycles} cycles, {self.failed:,} failed", ""]
         lines += [f"{each.verdict!s:<13} {each.reason}" for each in judged]
         lines += ["", f"leak, slower service or throttling: {self.verdict}"]
