@@ -101,11 +101,8 @@ class SoakResult:
 
     def __str__(self) -> str:
         leaks, drift = self.report.leaks, self.report.drift
-        judged: list[MeterGrowth | ServiceDrift | Throttling] = [
-            *leaks.meters,
-            drift,
-            *self.report.throttling,
-        ]
+        judged: list[MeterGrowth | ServiceDrift | Throttling] = [*leaks.meters, drift]
+        judged += self.report.throttling
         lines = [f"{self.requests:,} requests in {self.cycles} cycles, {self.failed:,} failed", ""]
         lines += [f"{each.verdict!s:<13} {each.reason}" for each in judged]
         lines += ["", f"leak, slower service or throttling: {self.verdict}"]
