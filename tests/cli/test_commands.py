@@ -156,6 +156,7 @@ def test_help_registers_only_what_works() -> None:
     listed = run_command("--help").stdout.split("Commands:")[1]
     assert [line.split()[0] for line in listed.strip().splitlines()] == [
         "bench",
+        "capacity",
         "compare",
         "demo",
         "doctor",

@@ -22,7 +22,7 @@ from gpuprof.load.requests import (
     read_requests,
     rows_of,
     service_ns,
-    write_requests,
+    write_rows,
 )
 
 _FIELDS = st.tuples(
@@ -104,7 +104,7 @@ def test_rows_survive_the_file(
 ) -> None:
     path = tmp_path_factory.mktemp("rows") / "it's requests.parquet"
     rows = np.array(fields, REQUEST)
-    write_requests(rows, path)
+    write_rows(rows, path)
     assert (read_requests(path) == rows).all()
 
 
@@ -115,7 +115,7 @@ def test_a_request_needs_less_than_40_bytes_on_the_disk(tmp_path: Path) -> None:
     rows["sent_ns"] = rows["planned_ns"] + generator.integers(100, 50_000, len(rows))
     rows["end_ns"] = rows["sent_ns"] + generator.integers(10**6, 10**8, len(rows))
     rows["status"], rows["units"] = RequestStatus.OK, 1
-    write_requests(rows, tmp_path / "requests.parquet")
+    write_rows(rows, tmp_path / "requests.parquet")
     assert (tmp_path / "requests.parquet").stat().st_size < 40 * len(rows)
 
 

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from click.testing import CliRunner, Result
 from load_server import OK, LoadServer, respond_with, serving, stream_of
@@ -18,6 +17,7 @@ from gpuprof.cli.load import load
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.server_result import ServerResult
 from gpuprof.load.targets.server_target import server_target
+from gpuprof.run.database import connect
 
 pytest.importorskip("uvloop")
 TEXT = b'data: {"choices":[{"text":"x"}]}\n\n'
@@ -48,7 +48,7 @@ def test_a_load_of_streams_has_their_figures_and_verdict(tmp_path: Path) -> None
     assert found["streams"]["ttft"]["count"] == count
     assert json.loads((tmp_path / "out" / "result.json").read_text())["streams"]["requests"] == count
     query = "SELECT count(*), count(DISTINCT request) FROM read_parquet(?)"
-    rows = duckdb.execute(query, [str(tmp_path / "out" / "tokens.parquet")]).fetchone()
+    rows = connect().execute(query, [str(tmp_path / "out" / "tokens.parquet")]).fetchone()
     assert rows == (3 * count, count)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from enum import IntEnum
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuprof import _native
 from gpuprof.errors import RunError
+from gpuprof.run.database import connect
 
 Rows = npt.NDArray[np.void]
 Nanoseconds = npt.NDArray[np.int64]
@@ -93,13 +94,13 @@ def is_ok(rows: Rows) -> npt.NDArray[np.bool_]:
     return found
 
 
-def write_requests(rows: Rows, path: Path) -> None:
-    """Write rows as Parquet. Raises RunError where the file cannot be written."""
+def write_rows(rows: npt.NDArray[Any], path: Path) -> None:
+    """Write the rows of a structured array as Parquet. Raises RunError where the file cannot be written."""
     import duckdb
 
-    columns = {name: np.ascontiguousarray(rows[name]) for name in _NAMES}
+    columns = {name: np.ascontiguousarray(rows[name]) for name in rows.dtype.names or ()}
     try:
-        with duckdb.connect() as connection:
+        with connect() as connection:
             # Version 2 has encodings of differences, which halve times.
             connection.execute(
                 "COPY (SELECT * FROM columns) TO ? (FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION V2)",
@@ -115,7 +116,7 @@ def read_requests(path: Path) -> Rows:
     import duckdb
 
     try:
-        with duckdb.connect() as connection:
+        with connect() as connection:
             columns = connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy()
     except duckdb.Error as error:
         raise RunError(

@@ -32,7 +32,7 @@ from gpuprof.load.figures import (
     service_distribution,
 )
 from gpuprof.load.probe import GENERATOR_BOUND
-from gpuprof.load.requests import RequestStatus, Rows, is_ok, read_requests, write_requests
+from gpuprof.load.requests import RequestStatus, Rows, is_ok, read_requests, write_rows
 from gpuprof.load.warnings import LoadWarning, load_warning
 from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.sanitize import escape_text
@@ -226,7 +226,7 @@ class LoadResult:
         path = Path(folder)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            write_requests(self.rows, path / REQUESTS_FILE)
+            write_rows(self.rows, path / REQUESTS_FILE)
             (path / RESULT_FILE).write_bytes(encode(self.to_dict()) + b"\n")
         except OSError as error:
             raise RunError(

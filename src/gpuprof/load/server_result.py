@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from gpuprof.bench.verdicts import TargetVerdict
+from gpuprof.load.requests import write_rows
 from gpuprof.load.result import LoadResult
 from gpuprof.load.streaming_metrics import StreamObjective
 from gpuprof.load.streaming_summary import StreamSummary, summarize_streams
 from gpuprof.load.targets.client_process import ServerLoad
-from gpuprof.load.targets.token_times import write_tokens
 
 TOKENS_FILE = "tokens.parquet"
 
@@ -53,7 +53,7 @@ class ServerResult(LoadResult):
         """Write `result.json`, `requests.parquet` and, for streams, `tokens.parquet`. Raises RunError."""
         path = super().save(folder)
         if self.is_stream:
-            write_tokens(self.load.tokens, path / TOKENS_FILE)
+            write_rows(self.load.tokens, path / TOKENS_FILE)
         return path
 
     def __str__(self) -> str:

@@ -12,11 +12,11 @@ from load_client import CheckedLog, send_all
 from load_server import OK, STREAM, Exchange, LoadServer, Responder, chunked, respond_with, serving, stream_of
 
 from gpuprof.errors import BenchmarkError, RunError
-from gpuprof.load.requests import RequestStatus
+from gpuprof.load.requests import RequestStatus, write_rows
 from gpuprof.load.targets.address import WireProtocol, parse_address
 from gpuprof.load.targets.client import OnEnd
 from gpuprof.load.targets.openai import COMPLETIONS, OpenAiClient, OpenAiRequest, openai_requests
-from gpuprof.load.targets.token_times import TokenFile, read_tokens, write_tokens
+from gpuprof.load.targets.token_times import TokenFile, read_tokens
 
 pytest.importorskip("httptools")
 S = RequestStatus
@@ -155,17 +155,17 @@ def test_a_file_of_tokens_that_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_the_table_of_tokens_is_parquet(tmp_path: Path) -> None:
-    import duckdb
+    from gpuprof.run.database import connect
 
     with TokenFile(tmp_path / "tokens") as file:
         for index in range(1000):
             file.add(index % 7, 10**15 + index * 1000, 1, False)
-    write_tokens(read_tokens(tmp_path / "tokens"), tmp_path / "tokens.parquet")
+    write_rows(read_tokens(tmp_path / "tokens"), tmp_path / "tokens.parquet")
     query = "SELECT request, tokens, counted, time_ns FROM read_parquet(?)"
-    rows = duckdb.execute(query, [str(tmp_path / "tokens.parquet")]).fetchall()
+    rows = connect().execute(query, [str(tmp_path / "tokens.parquet")]).fetchall()
     assert rows == [(index % 7, 1, 0, 10**15 + index * 1000) for index in range(1000)]
     with pytest.raises(RunError):
-        write_tokens(read_tokens(tmp_path / "tokens"), tmp_path / "missing" / "tokens.parquet")
+        write_rows(read_tokens(tmp_path / "tokens"), tmp_path / "missing" / "tokens.parquet")
 
 
 def test_what_is_asked_for() -> None:

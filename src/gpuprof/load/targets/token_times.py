@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.errors import RunError
-
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -55,23 +53,6 @@ class TokenFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def write_tokens(rows: npt.NDArray[Any], path: Path) -> None:
-    """Write the table `tokens` as Parquet. Raises RunError where the file cannot be written."""
-    import duckdb
-
-    columns = {name: np.ascontiguousarray(rows[name]) for name in TOKENS.names or ()}
-    try:
-        with duckdb.connect() as connection:
-            # Version 2 has encodings of differences, which halve times.
-            connection.execute(
-                "COPY (SELECT * FROM columns) TO ? (FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION V2)",
-                [str(path)],
-            )
-    except duckdb.Error as error:
-        raise RunError("cannot_write", f"{path}: cannot be written ({error})") from error
-    del columns
 
 
 def read_tokens(path: Path) -> npt.NDArray[Any]:
