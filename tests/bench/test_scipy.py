@@ -34,6 +34,23 @@ sys.exit(execute(sys.argv[1:]))
 """
 
 
+BENCH_OF_ONE_RUN = """
+import sys
+from gpuprof.cli.main import execute
+code = execute(sys.argv[1:])
+print("scipy.stats" in sys.modules, "scipy.special" in sys.modules)
+sys.exit(code)
+"""
+
+
+def test_results_of_one_process_run_import_the_special_functions_alone(run_python: Any) -> None:
+    """`scipy.stats` takes half a second to import, about as long as a short benchmark."""
+    words = ("bench", f"{MODELS}:doubled", "--input-shape", "3", "--iterations", "300", "--launches", "1")
+    done = run_python("-c", BENCH_OF_ONE_RUN, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "False True"
+
+
 def test_a_process_that_measures_does_not_import_it(run_python: Any) -> None:
     """It would add tens of megabytes to the memory that is measured."""
     done = run_python("-c", MEASURING)

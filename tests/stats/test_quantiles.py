@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.stats
 from scipy.stats import binom as binomial
 
 from gpuprof.stats.distributions import approximate_student_quantile, student_quantile
@@ -241,3 +242,17 @@ def test_a_drift_is_found_in_few_samples() -> None:
 def test_the_expansion_of_students_quantile(level: float, freedom: int) -> None:
     exact = float(student_quantile(level, freedom))
     assert approximate_student_quantile(level, freedom) == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_theil_sen_is_that_of_scipy_with_ties_and_without(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    count = int(generator.integers(5, 60))
+    places = np.sort(generator.integers(0, count, count)).astype(float) if seed % 2 else np.arange(count) / 7
+    values = generator.integers(0, 5, count).astype(float) if seed % 3 else generator.normal(size=count)
+    found = theil_sen(places, values, 0.9)
+    expected = scipy.stats.theilslopes(values, places, alpha=0.9)
+    assert found is not None
+    assert [found.low, found.value, found.high] == pytest.approx(
+        [expected.low_slope, expected.slope, expected.high_slope], abs=1e-12
+    )

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,6 @@ import numpy as np
 from gpuprof.stats.distributions import (
     approximate_binomial_quantile,
     binomial_quantile,
-    scipy_module,
     student_quantile,
 )
 
@@ -175,13 +175,30 @@ class Slope:
 def theil_sen(places: Floats, values: Floats, confidence: float = CONFIDENCE) -> Slope | None:
     """Return the median of the slopes between all pairs of points; None for too few points.
 
-    The interval is Sen's (JASA 63, 1968), by the normal distribution. Without a trend, 8 in 100 intervals of
-    four points leave out 0, and about 5 in 100 or fewer of more points (simulated).
+    The interval is Sen's (JASA 63, 1968): the ranks of two slopes, from the normal distribution of Kendall's
+    S with its correction for ties. Without a trend, 8 in 100 intervals of four points leave out 0, and about
+    5 in 100 or fewer of more points (simulated).
     """
     if len(values) < FEWEST_FOR_TREND:
         return None
-    found = scipy_module("stats").theilslopes(values, places, alpha=confidence)
-    return Slope(float(found.low_slope), float(found.slope), float(found.high_slope))
+    earlier, later = np.triu_indices(len(values), 1)
+    distances = places[later] - places[earlier]
+    apart = distances != 0
+    slopes = np.sort((values[later] - values[earlier])[apart] / distances[apart])
+    variance = _concordance_variance(len(values)) - sum(
+        _concordance_variance(times)
+        for ties in (places, values)
+        for times in np.unique(ties, return_counts=True)[1].tolist()
+    )
+    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(max(variance, 0.0))
+    above = min(round((len(slopes) + reach) / 2), len(slopes) - 1)
+    below = max(round((len(slopes) - reach) / 2) - 1, 0)
+    return Slope(float(slopes[below]), float(np.median(slopes)), float(slopes[above]))
+
+
+def _concordance_variance(count: int) -> float:
+    """Return the variance of Kendall's S of `count` points, or what as many equal ones take away from it."""
+    return count * (count - 1) * (2 * count + 5) / 18
 
 
 def relative_drift(samples: Floats) -> Slope | None:
