@@ -90,7 +90,8 @@ def variable_load_test(
 
     `model` and `inputs` are as of `sustained_load_test`. `rate` is the mean rate per second; by default half
     of what one client reaches. Bursts have 5 times the rate for a tenth of the time, the ramp goes from
-    0.2 to 1.8 times the rate, batch sizes are equally frequent, and `concurrency` clients wait for their responses.
+    0.2 to 1.8 times the rate, batch sizes are equally frequent, and `concurrency` clients wait for their
+    responses.
     Mixed batch sizes need a named model, a module with a known shape, or `inputs` that are a function of the
     batch size. Raises BenchmarkError for what cannot work.
     """
