@@ -163,7 +163,7 @@ def plan_capacity(
 ) -> CapacityPlan:
     """Return how many machines meet a latency target at a rate, by simulation (docs/capacity.md).
 
-    `measured` is a result file of `gpuprof bench`, a result of `gpuprof.benchmark`, results of several batch
+    `measured` is a result file of `gpuprof bench`, a folder of `gpuprof load` (or several), a result of `gpuprof.benchmark`, results of several batch
     sizes, or a sequence with the seconds of each process run. `rate` is requests per second, `slo` a quantile
     and its limit, such as `p99<100ms`. The planned rate is `rate` times `growth` times `peak` times the
     largest of `seasons`. Requests arrive as a Poisson process, or with the gaps of `arrivals_s`. `replicas`

@@ -128,6 +128,8 @@ class LoadCommandOptions(SystemOptions):
             slo=self.slo,
             seed=self.seed,
             system=self.spec(self.target),
+            max_batch=self.max_batch,
+            batch_wait_s=self.batch_wait,
         )
 
 
@@ -208,8 +210,8 @@ class LoadCommandOptions(SystemOptions):
     "--max-batch",
     type=_COUNT,
     metavar="N",
-    help="Call a model with up to N waiting requests at once (dynamic batching). With --mlperf: the batch size "
-    "of offline.",
+    help="Call a model with up to N waiting requests at once (dynamic batching). With --mlperf: the batch "
+    "size of offline.",
 )
 @click.option(
     "--batch-wait",

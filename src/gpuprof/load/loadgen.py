@@ -47,9 +47,9 @@ class LoadgenSettings:
     """How LoadGen runs. The defaults are the rules of MLPerf inference.
 
     `rate` is queries a second: the target of server, the expected samples a second of offline, and one over
-    the expected latency of a query of the streams; None measures the last two with a few calls before. LoadGen makes so many queries that they last for the
-    duration at this rate; a rate that is too low makes the run too short. `time_limit_s` None depends on the
-    duration.
+    the expected latency of a query of the streams; None measures the last two with a few calls before.
+    LoadGen makes so many queries that they last for the duration at this rate; a rate that is too low makes
+    the run too short. `time_limit_s` None depends on the duration.
     """
 
     scenario: MlperfScenario
