@@ -45,8 +45,9 @@ class LoadPackage(types.ModuleType):
         `target` is a function or coroutine function, called for each request (with `inputs`, if any), a
         module with its `inputs`, the name of a model, `python:module:function`, or an object of
         `gpuprof.load.targets`. A named model is called with up to `max_batch` waiting requests at once, of
-        which the oldest waits for others until it has waited `batch_wait_s`. `rate` is in requests per second. `out` is a folder for the result. Raises
-        BenchmarkError, before the first request, for what cannot work.
+        which the oldest waits for others until it has waited `batch_wait_s`. `rate` is in requests per
+        second. `out` is a folder for the result. Raises BenchmarkError, before the first request, for what
+        cannot work.
         """
         from gpuprof.load.result import LoadSettings
         from gpuprof.load.run import run_load

@@ -22,7 +22,10 @@ from gpuprof.load.result import REQUESTS_FILE, RESULT_FILE, LoadResult, open_res
 if TYPE_CHECKING:
     from gpuprof.stats.arrays import Floats
 
-_HINT = "give a result file, a folder of gpuprof load, results of gpuprof.benchmark, or seconds of each process run"
+_HINT = (
+    "give a result file, a folder of gpuprof load, results of gpuprof.benchmark, or seconds of each process "
+    "run"
+)
 
 
 def plan_measured(
@@ -69,7 +72,7 @@ def service_runs(measured: Any, model: str | None = None) -> list[ServiceRun]:
     """
     if isinstance(measured, (str, os.PathLike)):
         return _of_file(Path(measured), model)
-    given = [measured] if isinstance(measured, (Result, LoadResult)) else measured
+    given: Any = [measured] if isinstance(measured, (Result, LoadResult)) else measured
     if not isinstance(given, Sequence) or not given:
         raise _refused(f"{type(measured).__name__} has no service times")
     if all(isinstance(each, Result) for each in given):

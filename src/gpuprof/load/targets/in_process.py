@@ -204,6 +204,6 @@ class SystemBatchTarget:
 
 
 def _first_samples(argument: Any, size: int, of: int) -> Any:
-    """Return the first samples of an input without a copy; None where its first dimension is not the batch."""
+    """Return the first samples of an input, not a copy; None where its first dimension is not the batch."""
     shape = getattr(argument, "shape", None)
     return argument[:size] if shape is not None and len(shape) and shape[0] == of else None
