@@ -185,7 +185,7 @@ class _OpenRun:
 
     def _batch(self, target: Any) -> Nanoseconds:
         """Return the next batch, sent at one moment, by which its requests are found in the rows."""
-        # One batch is filled at a time: requests that wait are not spread over free threads.
+        # One batch is filled at a time: requests that wait are not divided among free threads.
         with self.batching:
             indexes = self.pacer.take_batch(target.max_batch, target.max_delay_ns)
         for index in indexes.tolist():

@@ -102,7 +102,7 @@ def run_load(
 
 
 def _batched(found: Target, settings: LoadSettings) -> SystemBatchTarget:
-    """Return the model that is meant behind a queue that batches. Raises BenchmarkError for other targets."""
+    """Return the model that is meant, after a queue that batches. Raises BenchmarkError for other targets."""
     assert settings.max_batch is not None
     if not isinstance(found, SystemTarget):
         raise _invalid(
