@@ -49,7 +49,7 @@ Nanoseconds take_batch(Pacer& pacer, std::size_t most, std::int64_t delay_ns) {
     indexes[0] = py::cast<std::int64_t>(first);
     {
         const py::gil_scoped_release released;
-        indexes.resize(1 + pacer.take_more(indexes.data() + 1, most - 1, delay_ns));
+        indexes.resize(pacer.fill_batch(indexes.data(), most, delay_ns));
     }
     return to_array(indexes);
 }

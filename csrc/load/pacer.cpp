@@ -51,7 +51,7 @@ class NoTimerSlack {
     NoTimerSlack& operator=(const NoTimerSlack&) = delete;
 };
 
-void sleep_until(std::int64_t wake_ns) noexcept {
+void sleep_on_system(std::int64_t wake_ns) noexcept {
 #if defined(__linux__)
     const timespec wake = to_timespec(wake_ns);
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, nullptr);
@@ -92,8 +92,15 @@ int open_notification(int& read_file, int& write_file) noexcept {
 
 }  // namespace
 
-Pacer::Pacer(std::vector<std::int64_t> offsets_ns, std::int64_t spin_ns)
-    : offsets_ns_(std::move(offsets_ns)), released_ns_(offsets_ns_.size(), 0), spin_ns_(spin_ns) {}
+PacerClock PacerClock::of_system() noexcept {
+    return {[]() noexcept { return monotonic_ns(); }, sleep_on_system};
+}
+
+Pacer::Pacer(std::vector<std::int64_t> offsets_ns, std::int64_t spin_ns, PacerClock clock)
+    : offsets_ns_(std::move(offsets_ns)),
+      released_ns_(offsets_ns_.size(), 0),
+      spin_ns_(spin_ns),
+      clock_(clock) {}
 
 Pacer::~Pacer() {
     stop();
@@ -105,7 +112,7 @@ Pacer::~Pacer() {
 // --- threads that take requests ------------------------------------------------------------------
 
 bool Pacer::claim(std::size_t index) noexcept {
-    const std::int64_t now_ns = monotonic_ns();
+    const std::int64_t now_ns = clock_.now_ns();
     if (!next_.compare_exchange_strong(index, index + 1)) return false;
     released_ns_[index] = now_ns;
     return true;
@@ -115,7 +122,7 @@ std::int64_t Pacer::try_take() noexcept {
     while (!is_finished()) {
         const std::size_t index = next_;
         if (index >= size()) break;
-        if (monotonic_ns() < due_ns(index)) return timed_out;
+        if (clock_.now_ns() < due_ns(index)) return timed_out;
         if (claim(index)) return static_cast<std::int64_t>(index);
     }
     return finished;
@@ -125,7 +132,7 @@ std::int64_t Pacer::take(std::int64_t until_ns) noexcept {
     while (true) {
         const std::int64_t taken = try_take();
         if (taken != timed_out) return taken;
-        if (monotonic_ns() >= until_ns) return timed_out;
+        if (clock_.now_ns() >= until_ns) return timed_out;
         if (!become_leader(until_ns)) continue;
         const std::size_t index = next_;
         if (index < size()) wait_until(std::min(due_ns(index), until_ns));
@@ -135,12 +142,16 @@ std::int64_t Pacer::take(std::int64_t until_ns) noexcept {
     }
 }
 
-std::size_t Pacer::take_more(std::int64_t* indexes, std::size_t most, std::int64_t delay_ns) noexcept {
-    const std::int64_t until_ns = monotonic_ns() + delay_ns;
-    std::size_t count = 0;
+std::size_t Pacer::fill_batch(std::int64_t* indexes, std::size_t most, std::int64_t delay_ns) noexcept {
+    const std::int64_t until_ns = due_ns(static_cast<std::size_t>(indexes[0])) + delay_ns;
+    std::size_t count = 1;
     while (count < most) {
         const std::int64_t index = take(until_ns);
-        if (index < 0) break;
+        if (index < 0) {
+            // A server does not know that no more requests come.
+            if (index == finished && !stopped_) wait_until(until_ns);
+            break;
+        }
         indexes[count++] = index;
     }
     return count;
@@ -153,7 +164,7 @@ bool Pacer::become_leader(std::int64_t until_ns) noexcept {
         // The real-time clock, the only one that a condition has everywhere: a wait that is too long or
         // too short after the clock was set ends with the lead, or begins again.
         const std::int64_t wait_ns =
-            std::min(longest_sleep_ns, std::max<std::int64_t>(until_ns - monotonic_ns(), 0));
+            std::min(longest_sleep_ns, std::max<std::int64_t>(until_ns - clock_.now_ns(), 0));
         const timespec end = to_timespec(realtime_ns() + wait_ns);
         ++waiting_;
         pthread_cond_timedwait(&lead_is_free_, &mutex_, &end);
@@ -173,15 +184,15 @@ void Pacer::give_up_lead() noexcept {
 }
 
 void Pacer::wait_until(std::int64_t due_ns) noexcept {
-    std::int64_t now_ns = monotonic_ns();
+    std::int64_t now_ns = clock_.now_ns();
     if (now_ns < due_ns - spin_ns_) {
         const NoTimerSlack set;
         while (now_ns < due_ns - spin_ns_ && !stopped_) {
-            sleep_until(std::min(due_ns - spin_ns_, now_ns + longest_sleep_ns));
-            now_ns = monotonic_ns();
+            clock_.sleep_until(std::min(due_ns - spin_ns_, now_ns + longest_sleep_ns));
+            now_ns = clock_.now_ns();
         }
     }
-    while (monotonic_ns() < due_ns && !stopped_) relax();
+    while (clock_.now_ns() < due_ns && !stopped_) relax();
 }
 
 // --- event loops ---------------------------------------------------------------------------------
@@ -206,7 +217,7 @@ void Pacer::notify_all_due() noexcept {
     for (std::size_t index = 0; index < size(); ++index) {
         wait_until(due_ns(index));
         if (stopped_) break;
-        released_ns_[index] = monotonic_ns();
+        released_ns_[index] = clock_.now_ns();
         due_ = index + 1;
         if (!is_notified_.exchange(true)) notify();
     }

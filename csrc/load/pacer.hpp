@@ -10,6 +10,14 @@
 
 namespace gpuprof {
 
+// The clock of a pacer: the system's monotonic one, or that of a test.
+struct PacerClock {
+    std::int64_t (*now_ns)() noexcept;
+    void (*sleep_until)(std::int64_t wake_ns) noexcept;
+
+    static PacerClock of_system() noexcept;
+};
+
 // Hands out the requests of a plan, in order, none before it is due. One that no thread was free to take is
 // handed out late; none is skipped.
 //
@@ -24,7 +32,8 @@ class Pacer {
 
     // `offsets_ns` from the start, in order. The last `spin_ns` before a request is due are spun, since a
     // sleeping thread wakes up late.
-    explicit Pacer(std::vector<std::int64_t> offsets_ns, std::int64_t spin_ns = default_spin_ns);
+    explicit Pacer(std::vector<std::int64_t> offsets_ns, std::int64_t spin_ns = default_spin_ns,
+                   PacerClock clock = PacerClock::of_system());
     Pacer(const Pacer&) = delete;
     Pacer& operator=(const Pacer&) = delete;
     ~Pacer();
@@ -39,8 +48,9 @@ class Pacer {
     std::int64_t try_take() noexcept;
     // Waits for the next request.
     std::int64_t take(std::int64_t until_ns) noexcept;
-    // After one request was taken: up to `most` more that are due within `delay_ns`. Returns how many.
-    std::size_t take_more(std::int64_t* indexes, std::size_t most, std::int64_t delay_ns) noexcept;
+    // Fills a batch of up to `most` requests, whose first one was taken: with what is due, and until
+    // `delay_ns` after the first one was due with what becomes due. Returns the size of the batch.
+    std::size_t fill_batch(std::int64_t* indexes, std::size_t most, std::int64_t delay_ns) noexcept;
 
     // Begins to pace in a thread of its own. The file is readable while requests are due that `take_ready`
     // has not returned, and once when all are. Throws std::system_error.
@@ -67,6 +77,7 @@ class Pacer {
     const std::vector<std::int64_t> offsets_ns_;
     std::vector<std::int64_t> released_ns_;
     const std::int64_t spin_ns_;
+    const PacerClock clock_;
     std::int64_t start_ns_ = 0;
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};

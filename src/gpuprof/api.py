@@ -163,11 +163,12 @@ def plan_capacity(
 ) -> CapacityPlan:
     """Return how many machines meet a latency target at a rate, by simulation (docs/capacity.md).
 
-    `measured` is a result file of `gpuprof bench`, a result of `gpuprof.benchmark`, results of several batch
-    sizes, or a sequence with the seconds of each process run. `rate` is requests per second, `slo` a quantile
-    and its limit, such as `p99<100ms`. The planned rate is `rate` times `growth` times `peak` times the
-    largest of `seasons`. Requests arrive as a Poisson process, or with the gaps of `arrivals_s`. `replicas`
-    and `largest_batch` are requests that a machine serves at a time: as many must have been measured.
+    `measured` is a result file of `gpuprof bench`, a folder of `gpuprof load` (or several), a result of
+    `gpuprof.benchmark`, results of several batch sizes, or a sequence with the seconds of each process run.
+    `rate` is requests per second, `slo` a quantile and its limit, such as `p99<100ms`. The planned rate is
+    `rate` times `growth` times `peak` times the largest of `seasons`. Requests arrive as a Poisson process,
+    or with the gaps of `arrivals_s`. `replicas` and `largest_batch` are requests that a machine serves at a
+    time: as many must have been measured.
 
     `plan.machines` has the number and its 95% interval over process runs, which needs three of them;
     `print(plan)` is a table. Raises BenchmarkError for what cannot be planned.

@@ -92,7 +92,7 @@ def test_a_plan_of_seconds_and_of_results() -> None:
 
 
 def test_what_was_not_measured_is_refused() -> None:
-    for bad in ([], 5, ["a"], [[]], [[0.1, -1.0]], [[float("nan")]]):
+    for bad in ([], 5, [object()], [[]], [[0.1, -1.0]], [[float("nan")]]):
         with refused(BenchmarkError, "no_service_times"):
             gpuprof.plan_capacity(bad, 1, "p99<1s")
     throughput = gpuprof.benchmark(lambda: None, iterations=5, warmup=1, mode="throughput")

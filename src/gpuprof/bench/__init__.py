@@ -91,18 +91,35 @@ _PLACES = {
     "write_distilled": "optimize.model_file",
     "write_optimized": "optimize.model_file",
 }
+# Names of the room `load`, which this one does not import: they are found at their first use.
+_OF_LOAD = {
+    "BenchmarkResult": "mlperf_benchmark",
+    "BenchmarkScenario": "mlperf_benchmark",
+    "BenchmarkScenarios": "mlperf_benchmark",
+    "CapacityReport": "capacity_report",
+    "MLPerfBenchmark": "mlperf_benchmark",
+    "VariableLoadResult": "stress",
+    "generate_capacity_planning_report": "capacity_report",
+    "sustained_load_test": "stress",
+    "variable_load_test": "stress",
+}
 __all__ = [
     "RECIPES",
     "AccuracyBenchmark",
     "AccuracyPlan",
     "BenchmarkConfig",
     "BenchmarkLogger",
+    "BenchmarkResult",
+    "BenchmarkScenario",
+    "BenchmarkScenarios",
     "BenchmarkSuite",
+    "CapacityReport",
     "Cascade",
     "ComparisonPlan",
     "Ensemble",
     "GPUProfiler",
     "LatencyBenchmark",
+    "MLPerfBenchmark",
     "Metric",
     "ModelBenchmark",
     "PerformanceReporter",
@@ -115,10 +132,12 @@ __all__ = [
     "SuiteError",
     "SystemSpec",
     "ThroughputBenchmark",
+    "VariableLoadResult",
     "Variant",
     "compare_layers",
     "compare_outputs",
     "create_dataloader",
+    "generate_capacity_planning_report",
     "generate_performance_report",
     "measure_startup",
     "plot_benchmark_results",
@@ -128,6 +147,8 @@ __all__ = [
     "run_benchmark_suite",
     "run_comparison",
     "run_inference_benchmark",
+    "sustained_load_test",
+    "variable_load_test",
     "with_recipe",
     "write_distilled",
     "write_optimized",
@@ -136,8 +157,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # A process run imports this package first: it must not pay for what it does not use.
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module 'gpuprof.bench' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"gpuprof.bench.{_PLACES[name]}"), name)
+    room, module = ("load", _OF_LOAD[name]) if name in _OF_LOAD else ("bench", _PLACES[name])
+    return getattr(importlib.import_module(f"gpuprof.{room}.{module}"), name)

@@ -56,7 +56,7 @@ def _arrivals(_context: click.Context, _parameter: click.Parameter, value: str |
 class CapacityOptions:
     """The options of `gpuprof capacity`."""
 
-    result: str
+    results: tuple[str, ...]
     rate: float
     slo: str
     growth: float
@@ -73,7 +73,7 @@ class CapacityOptions:
 
 
 @click.command("capacity", short_help="Plan how many machines a load needs.")
-@click.argument("result", metavar="RESULT.json")
+@click.argument("results", metavar="RESULT...", nargs=-1, required=True)
 @click.option(
     "--rate", required=True, metavar="3000/s", callback=rate, help="Plan for this rate of requests."
 )
@@ -132,20 +132,21 @@ class CapacityOptions:
 @click.option(
     "--price", type=float, metavar="X", help="Compute the cost at this price of a machine and hour."
 )
-@click.option("--model", metavar="NAME", help="Plan this model of RESULT.json.")
+@click.option("--model", metavar="NAME", help="Plan this model of RESULT.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Set the seed of the simulation.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 @typed(CapacityOptions)
 def capacity(options: CapacityOptions) -> None:
-    """Simulate machines with the service times of RESULT.json, and print how many meet a target.
+    """Simulate machines with the service times of RESULT, and print how many meet a target.
 
-    RESULT.json is a result file of gpuprof bench. The 95% interval is over its process runs (--launches 3 or
-    more). Batches and replicas need measured service times: gpuprof bench --batch-sizes 1,8.
+    RESULT is a result file of gpuprof bench, or a folder of gpuprof load. The 95% interval is over process
+    runs: --launches 3 or more of gpuprof bench, or three folders or more. Batches and replicas need measured
+    service times: gpuprof bench --batch-sizes 1,8, or gpuprof load --max-batch 8.
     """
     from gpuprof import api
 
     found = api.plan_capacity(
-        options.result,
+        options.results[0] if len(options.results) == 1 else list(options.results),
         options.rate,
         options.slo,
         growth=options.growth,
@@ -160,6 +161,6 @@ def capacity(options: CapacityOptions) -> None:
         seed=options.seed,
     )
     if options.as_json:
-        click.echo(json.dumps({"result": options.result, "capacity": found.to_dict()}, indent=2))
+        click.echo(json.dumps({"result": ", ".join(options.results), "capacity": found.to_dict()}, indent=2))
     else:
         click.echo(str(found))

@@ -86,6 +86,9 @@ class LoadCommandOptions(SystemOptions):
     find_max_rate: bool
     runs: int
     probe: bool
+    mlperf: bool
+    max_batch: int | None
+    batch_wait: float | None
     as_json: bool
     allowed_hosts: tuple[str, ...]
     headers: dict[str, str]
@@ -125,6 +128,8 @@ class LoadCommandOptions(SystemOptions):
             slo=self.slo,
             seed=self.seed,
             system=self.spec(self.target),
+            max_batch=self.max_batch,
+            batch_wait_s=self.batch_wait,
         )
 
 
@@ -201,6 +206,24 @@ class LoadCommandOptions(SystemOptions):
     callback=_report_formats,
     help="Write reports in these formats to DIR.",
 )
+@click.option(
+    "--max-batch",
+    type=_COUNT,
+    metavar="N",
+    help="Call a model with up to N waiting requests at once (dynamic batching). With --mlperf: the batch "
+    "size of offline.",
+)
+@click.option(
+    "--batch-wait",
+    metavar="2ms",
+    callback=_time,
+    help="With --max-batch: wait for a full batch until the oldest request has waited this time. Default: 0.",
+)
+@click.option(
+    "--mlperf",
+    is_flag=True,
+    help="Run a model under LoadGen, MLPerf's load generator, in its four scenarios.",
+)
 @system_options
 @server_options
 @click.option("--probe", is_flag=True, help="Measure the generator itself, without a TARGET.")
@@ -214,6 +237,9 @@ def load(options: LoadCommandOptions) -> None:
     """
     if options.probe:
         _print_probe(options)
+        return
+    if options.mlperf:
+        _mlperf(options)
         return
     if options.scenario == "soak":
         _soak(options)
@@ -236,6 +262,25 @@ def _target(options: LoadCommandOptions, settings: LoadSettings) -> str | Server
     values = dataclasses.asdict(options)
     limit = max(options.concurrency) if options.concurrency else None
     return target_of_options(settings.target, values, concurrency=limit, seed=options.seed)
+
+
+def _mlperf(options: LoadCommandOptions) -> None:
+    """Run LoadGen; exit with 1 where its verdict is invalid, with 3 where the run was too short for one."""
+    from gpuprof.load.loadgen_run import run_mlperf
+
+    if options.report or options.find_max_rate or len(options.concurrency or ()) > 1:
+        raise UsageError("options_of_one_run", "--mlperf has no --report, --find-max-rate or sweep; "
+                         "hint: omit them.")  # fmt: skip
+    with terminated_like_interrupted():
+        found = run_mlperf(options.settings(), Path(options.out), options.max_batch)
+    file = found.save(Path(options.out))
+    if options.as_json:
+        click.echo(json.dumps(found.to_dict()))
+    else:
+        click.echo(str(found))
+        click.echo(f"written: {click.format_filename(file)}", err=True)
+        click.echo(f"logs of LoadGen: {click.format_filename(found.loadgen.folder)}", err=True)
+    exit_for_targets([found.verdict])
 
 
 def _soak(options: LoadCommandOptions) -> None:

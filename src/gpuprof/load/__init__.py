@@ -35,6 +35,8 @@ class LoadPackage(types.ModuleType):
         mix: str | None = None,
         concurrency: int | None = None,
         slo: str | None = None,
+        max_batch: int | None = None,
+        batch_wait_s: float | None = None,
         seed: int = 0,
         out: str | None = None,
     ) -> LoadResult:
@@ -42,8 +44,10 @@ class LoadPackage(types.ModuleType):
 
         `target` is a function or coroutine function, called for each request (with `inputs`, if any), a
         module with its `inputs`, the name of a model, `python:module:function`, or an object of
-        `gpuprof.load.targets`. `rate` is in requests per second. `out` is a folder for the result. Raises
-        BenchmarkError, before the first request, for what cannot work.
+        `gpuprof.load.targets`. A named model is called with up to `max_batch` waiting requests at once, of
+        which the oldest waits for others until it has waited `batch_wait_s`. `rate` is in requests per
+        second. `out` is a folder for the result. Raises BenchmarkError, before the first request, for what
+        cannot work.
         """
         from gpuprof.load.result import LoadSettings
         from gpuprof.load.run import run_load
@@ -51,7 +55,10 @@ class LoadPackage(types.ModuleType):
         name = (
             target if isinstance(target, str) else str(getattr(target, "__qualname__", type(target).__name__))
         )
-        settings = LoadSettings(name, scenario, pattern, rate, duration_s, count, concurrency, mix, slo, seed)
+        settings = LoadSettings(
+            name, scenario, pattern, rate, duration_s, count, concurrency, mix, slo, seed,
+            max_batch=max_batch, batch_wait_s=batch_wait_s,
+        )  # fmt: skip
         result = run_load(target, settings, inputs)
         if out is not None:
             result.save(out)

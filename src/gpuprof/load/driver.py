@@ -22,7 +22,15 @@ import numpy as np
 from gpuprof import _native
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.requests import Nanoseconds, RequestStatus, Rows, rows_of
-from gpuprof.load.targets.base import BatchTarget, LoopTarget, RequestError, Target, ThreadTarget
+from gpuprof.load.targets.base import (
+    BatchTarget,
+    LoopTarget,
+    RequestError,
+    Target,
+    TargetFailure,
+    ThreadTarget,
+    failure_of,
+)
 
 # How long after the last planned arrival responses are waited for.
 DRAIN_S = 60.0
@@ -47,6 +55,8 @@ class DrivenLoad:
     released_ns: Nanoseconds
     interrupted: bool = False
     duplicates: int = 0  # ends that were reported for a request that had ended
+    first_failure: TargetFailure | None = None
+    batch_wait_s: float | None = None  # of a target that batches; None of others
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,13 @@ class _OpenRun:
         self.rows: Rows = rows_of(self.log)
         self.start_ns = 0
         self.interrupted_ns: int | None = None
+        self.first_failure: TargetFailure | None = None
+        self.batching = threading.Lock()
+        self.batch_wait_s: float | None = None
+
+    def failed(self, error: BaseException) -> None:
+        if self.first_failure is None:
+            self.first_failure = failure_of(error)
 
     def run(self, target: Target) -> DrivenLoad:
         if isinstance(target, LoopTarget):
@@ -130,7 +147,9 @@ class _OpenRun:
         return int(self.rows["planned_ns"][-1] + self.settings.drain_s * 1e9)
 
     def _run_threads(self, target: ThreadTarget | BatchTarget) -> None:
-        work = self._batches if isinstance(target, BatchTarget) else self._calls
+        work = self._calls
+        if isinstance(target, BatchTarget):
+            work, self.batch_wait_s = self._batches, target.max_delay_ns / 1e9
         self.start()
         threads = _start_threads(lambda _: work(target), self.settings.concurrency or 1)
         try:
@@ -146,26 +165,34 @@ class _OpenRun:
             begin(index)
             try:
                 units = call(index)
-            except RequestError as error:
-                end(index, error.status, 0)
-            except Exception:
-                end(index, _FAILED, 0)
+            except Exception as error:
+                self.failed(error)
+                end(index, _status_of(error), 0)
             else:
                 end(index, _OK, units)
 
     def _batches(self, target: Any) -> None:
-        log = self.log
-        while len(indexes := self.pacer.take_batch(target.max_batch, target.max_delay_ns)):
-            for index in indexes.tolist():
-                log.begin(index)
+        while len(indexes := self._batch(target)):
             try:
-                status, units = _OK, target.call_batch(indexes)
-            except RequestError as error:
-                status, units = int(error.status), [0] * len(indexes)
-            except Exception:
-                status, units = _FAILED, [0] * len(indexes)
-            for index, each in zip(indexes.tolist(), units, strict=True):
-                log.end(index, status, each)
+                pairs = [*zip(indexes.tolist(), target.call_batch(indexes), strict=True)]
+                status = _OK
+            except Exception as error:
+                self.failed(error)
+                status, pairs = _status_of(error), [(index, 0) for index in indexes.tolist()]
+            ended = [index for index, units in pairs if self.log.end(index, status, units)]
+            if ended:
+                self.rows["end_ns"][ended] = self.rows["end_ns"][ended[0]]
+
+    def _batch(self, target: Any) -> Nanoseconds:
+        """Return the next batch, sent at one moment, by which its requests are found in the rows."""
+        # One batch is filled at a time: requests that wait are not divided among free threads.
+        with self.batching:
+            indexes = self.pacer.take_batch(target.max_batch, target.max_delay_ns)
+        for index in indexes.tolist():
+            self.log.begin(index)
+        if len(indexes):
+            self.rows["sent_ns"][indexes] = self.rows["sent_ns"][indexes[0]]
+        return indexes
 
     async def _run_loop(self, target: LoopTarget) -> None:
         sender = _LoopSender(self, target)
@@ -194,6 +221,8 @@ class _OpenRun:
             released_ns=self.pacer.released_ns()[:due],
             interrupted=stop_ns is not None,
             duplicates=duplicates,
+            first_failure=self.first_failure,
+            batch_wait_s=self.batch_wait_s,
         )
 
 
@@ -207,6 +236,7 @@ class _LoopSender:
         self._is_sending = False
         self._done = asyncio.Event()
         self.first = run.log.first
+        self.failed = run.failed
 
     def end(self, index: int, status: int, units: int) -> None:
         """Report the end of a request, and send the next one that waits."""
@@ -263,6 +293,7 @@ class _ClosedRun:
         self.indexes = iter(range(self.count))
         self.stopped = False
         self.start_ns = 0
+        self.first_failure: TargetFailure | None = None
 
     def run(self, target: ThreadTarget) -> DrivenLoad:
         rows: Rows = rows_of(self.log)
@@ -292,10 +323,9 @@ class _ClosedRun:
             begin_next(index, former)
             try:
                 units = call(index)
-            except RequestError as error:
-                end(index, error.status, 0)
-            except Exception:
-                end(index, _FAILED, 0)
+            except Exception as error:
+                self.first_failure = self.first_failure or failure_of(error)
+                end(index, _status_of(error), 0)
             else:
                 end(index, _OK, units)
             former = index
@@ -322,7 +352,12 @@ class _ClosedRun:
             released_ns=kept["sent_ns"],
             interrupted=interrupted,
             duplicates=duplicates,
+            first_failure=self.first_failure,
         )
+
+
+def _status_of(error: Exception) -> int:
+    return int(error.status) if isinstance(error, RequestError) else _FAILED
 
 
 @contextlib.contextmanager

@@ -47,13 +47,13 @@ class LoadgenSettings:
     """How LoadGen runs. The defaults are the rules of MLPerf inference.
 
     `rate` is queries a second: the target of server, the expected samples a second of offline, and one over
-    the expected latency of a query of the streams. LoadGen makes so many queries that they last for the
-    duration at this rate; a rate that is too low makes the run too short. `time_limit_s` None depends on the
-    duration.
+    the expected latency of a query of the streams; None measures the last two with a few calls before.
+    LoadGen makes so many queries that they last for the duration at this rate; a rate that is too low makes
+    the run too short. `time_limit_s` None depends on the duration.
     """
 
     scenario: MlperfScenario
-    rate: float
+    rate: float | None
     duration_s: float = 600.0
     least_queries: int = 1
     latency_bound_s: float | None = None
@@ -73,8 +73,12 @@ class LoadgenSettings:
 
 def _check(settings: LoadgenSettings) -> None:
     """Refuse what LoadGen takes and then hangs, runs at another rate, or changes. Raises BenchmarkError."""
+    if settings.rate is None and settings.scenario is MlperfScenario.SERVER:
+        raise BenchmarkError(
+            "invalid_loadgen_setting", "the server scenario of LoadGen needs a rate", hint="add --rate 20"
+        )
     for name, given in (("rate", settings.rate), ("duration", settings.duration_s)):
-        if not 0 < given < math.inf:
+        if given is not None and not 0 < given < math.inf:
             raise BenchmarkError(
                 "invalid_loadgen_setting", f"{name} {given} of LoadGen", hint=f"give a {name} above 0"
             )
@@ -164,7 +168,7 @@ def run_loadgen(spec: SystemSpec, settings: LoadgenSettings, folder: Path) -> Lo
         folder=str(folder.resolve()),
         duration_s=settings.duration_s,
         least_queries=settings.least_queries,
-        rate=settings.rate,
+        rate=settings.rate or 0.0,
         latency_bound_s=settings.latency_bound_s or 0.0,
         batch_size=settings.batch_size,
         seed=settings.seed,

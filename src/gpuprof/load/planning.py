@@ -16,11 +16,16 @@ from gpuprof.bench.results.target import parse_target
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.capacity import plan_farm
 from gpuprof.load.capacity_plan import CapacityPlan, Load, MachineModel, Router, ServiceRun
+from gpuprof.load.requests import is_ok, service_ns
+from gpuprof.load.result import REQUESTS_FILE, RESULT_FILE, LoadResult, open_result
 
 if TYPE_CHECKING:
     from gpuprof.stats.arrays import Floats
 
-_HINT = "give a result file, results of gpuprof.benchmark, or seconds of each process run"
+_HINT = (
+    "give a result file, a folder of gpuprof load, results of gpuprof.benchmark, or seconds of each process "
+    "run"
+)
 
 
 def plan_measured(
@@ -60,17 +65,22 @@ def plan_measured(
 def service_runs(measured: Any, model: str | None = None) -> list[ServiceRun]:
     """Return the service times of what was measured. Raises BenchmarkError.
 
-    `measured` is a result file of `gpuprof bench`, a `Result`, results of several batch sizes of one model, a
+    `measured` is a result file of `gpuprof bench`, a folder of `gpuprof load`, several of these folders, a
+    `LoadResult`, a `Result`, results of several batch sizes of one model, a
     sequence of ServiceRun, or a sequence with the seconds of each process run (batch size 1). `model` chooses
     one of several models in a file.
     """
     if isinstance(measured, (str, os.PathLike)):
         return _of_file(Path(measured), model)
-    given = [measured] if isinstance(measured, Result) else measured
+    given: Any = [measured] if isinstance(measured, (Result, LoadResult)) else measured
     if not isinstance(given, Sequence) or not given:
         raise _refused(f"{type(measured).__name__} has no service times")
     if all(isinstance(each, Result) for each in given):
         return _of_results({each.batch_size or 1: each for each in given})
+    if all(isinstance(each, (str, os.PathLike)) for each in given):
+        return _with_shared_sizes([run for each in given for run in _of_file(Path(each), model)])
+    if all(isinstance(each, LoadResult) for each in given):
+        return _with_shared_sizes([_of_load(each) for each in given])
     if all(isinstance(each, ServiceRun) for each in given):
         return list(given)
     return [ServiceRun({1: _seconds(each)}) for each in given]
@@ -90,7 +100,35 @@ def _seconds(values: Any) -> Floats:
     return found
 
 
+def _with_shared_sizes(runs: list[ServiceRun]) -> list[ServiceRun]:
+    if not set.intersection(*(set(run.times_s) for run in runs)):
+        raise _refused("the results have no number of requests in service in common")
+    return runs
+
+
+def _of_load(result: LoadResult) -> ServiceRun:
+    """Return the service times of a load, by the requests that the target had in service.
+
+    That is the size of the batch, or the requests that were sent and had not ended when this one was sent.
+    """
+    rows = result.rows[result.rows["sent_ns"] > 0]
+    if result.batch_sizes is None:
+        started = np.searchsorted(np.sort(rows["sent_ns"]), rows["sent_ns"], "right")
+        in_service = started - np.searchsorted(np.sort(rows["end_ns"]), rows["sent_ns"], "right")
+    else:
+        _, first, size = np.unique(rows["sent_ns"], return_index=True, return_counts=True)
+        rows, in_service = rows[first], size
+    times_s, succeeded = service_ns(rows) / 1e9, is_ok(rows)
+    levels = np.unique(in_service[succeeded])
+    if not len(levels):
+        raise _refused("no request of the load succeeded")
+    return ServiceRun({int(each): times_s[succeeded & (in_service == each)] for each in levels})
+
+
 def _of_file(path: Path, model: str | None) -> list[ServiceRun]:
+    folder = path.parent if path.name == RESULT_FILE else path
+    if (folder / REQUESTS_FILE).exists() or path.is_dir():
+        return [_of_load(open_result(folder))]
     results = {
         key: result
         for key, result in read_configurations(path).items()

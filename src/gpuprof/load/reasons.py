@@ -69,6 +69,10 @@ _TEMPLATES: dict[str, Template] = {
     "throttled_unclear": "{cause}: throttled in {throttled} of {intervals} intervals, where service is "
     "{low:.1%} to {high:.1%} slower: run longer",
     # Capacity
+    "machines_planned": "{machines:#machine} for {target}, by the simulation of measured service times",
+    "cpu_above": "CPU usage of {percent:.4g}% is above {limit:g}%: use {instances:#instance}",
+    "memory_above": "memory usage of {megabytes:,.4g} MB is above {limit:,g} MB: use a machine "
+    "with more memory",
     "far_extrapolation": "concurrency {asked:g} is beyond twice the largest that was measured, {most:g}",
 }  # fmt: skip
 MESSAGES = Messages(_TEMPLATES)

@@ -96,6 +96,7 @@ def _sections(result: LoadResult) -> Iterator[Section]:
     yield section_of("tail", "Tail", figures=(tail(rows),), lead=lead)
     yield section_of("heat", "Latency over time", figures=(heat_map(rows),))
     yield section_of("rates", "Rates", status_table(result), figures=(rates_over_time(rows, end_ns),))
+    yield section_of("batches", "Batches", batch_table(result))
     yield section_of("environment", "Test environment", facts_table("Where.", result.run.environment))
     yield section_of("method", "Methodology", facts_table("What was sent.", _method(result)))
 
@@ -136,6 +137,18 @@ def status_table(result: LoadResult) -> Table | None:
     }
     ends = {status_text(status): count for status, count in result.statuses.items()}
     return table_of("How requests ended.", columns, ends.items(), first="End")
+
+
+def batch_table(result: LoadResult) -> Table | None:
+    """Return how many batches had which size; None where requests were not batched."""
+    sizes = result.batch_sizes or {}
+    total = max(sum(sizes.values()), 1)
+    columns: dict[str, Any] = {
+        "Batches": whole,
+        "Of all": lambda count: figure(count / total, formatting.share),
+    }
+    rows = ((str(size), count) for size, count in sizes.items())
+    return table_of("Sizes of batches.", columns, rows, first="Size")
 
 
 # --- CSV -----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ On disk it is a folder with `result.json` and `requests.parquet`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from gpuprof.load.figures import (
 )
 from gpuprof.load.probe import GENERATOR_BOUND
 from gpuprof.load.requests import RequestStatus, Rows, is_ok, read_requests, write_rows
+from gpuprof.load.targets.base import TargetFailure
 from gpuprof.load.warnings import LoadWarning, load_warning
 from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.sanitize import escape_text
@@ -42,6 +43,7 @@ from gpuprof.text.units import format_duration, format_share
 FORMAT = 1
 RESULT_FILE, REQUESTS_FILE = "result.json", "requests.parquet"
 _MOST_LITTLE_GAP = 0.1
+_MOST_SIZES = 10  # of batches, in a line of text
 _MOST_LATE = 0.1  # of the median service time, at p99
 
 
@@ -49,7 +51,8 @@ _MOST_LATE = 0.1  # of the median service time, at p99
 class LoadSettings:
     """What was asked for. `rate` and `duration_s` are None where the pattern or a count has them.
 
-    `system` is how a model is run, None for its defaults; other targets have none.
+    `system` is how a model is run, None for its defaults; other targets have none. `max_batch` requests are
+    batched, and the oldest waits `batch_wait_s` for others (None is 0).
     """
 
     target: str
@@ -63,11 +66,16 @@ class LoadSettings:
     slo: str | None = None
     seed: int = 0
     system: SystemSpec | None = None
+    max_batch: int | None = None
+    batch_wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRun:
-    """What was seen besides the rows. `ceiling_per_s` is the generator's own, None without a probe."""
+    """What was seen besides the rows. `ceiling_per_s` is the generator's own, None without a probe.
+
+    `batch_wait_s` is how long a request waits for others of its batch, None where requests are not batched.
+    """
 
     start_ns: int
     end_ns: int
@@ -77,6 +85,8 @@ class LoadRun:
     ceiling_per_s: float | None = None
     machine_warnings: tuple[LoadWarning, ...] = ()
     environment: dict[str, Any] = field(default_factory=dict)
+    first_failure: TargetFailure | None = None
+    batch_wait_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +149,15 @@ class LoadResult:
         return {RequestStatus(int(value)): int(count) for value, count in zip(values, counts, strict=True)}
 
     @property
+    def batch_sizes(self) -> dict[int, int] | None:
+        """How many batches had which size; None where requests were not batched."""
+        if self.run.batch_wait_s is None:
+            return None
+        _, sizes = np.unique(self.rows["sent_ns"][self.rows["sent_ns"] > 0], return_counts=True)
+        values, counts = np.unique(sizes, return_counts=True)
+        return {int(value): int(count) for value, count in zip(values, counts, strict=True)}
+
+    @property
     def littles_law(self) -> LittlesLaw | None:
         """Both sides of Little's law; None where all arrive at once."""
         return littles_law(self.rows)
@@ -167,6 +186,7 @@ class LoadResult:
             return
         late = np.sort(generator_lateness_s(self.rows, self.settings.concurrency or 1))
         p99, service = quantile(late, 0.99) if len(late) >= 100 else 0.0, self.service.p50
+        p99 -= self.run.batch_wait_s or 0.0
         if service is not None and p99 > _MOST_LATE * service:
             yield load_warning("late", lateness_s=p99, service_s=service)
 
@@ -176,6 +196,9 @@ class LoadResult:
             yield load_warning("interrupted", requests=count)
         if failed:
             yield load_warning("failed_requests", failed=failed, requests=count)
+        first = self.run.first_failure
+        if first is not None:
+            yield load_warning("first_exception", type=first.type, message=first.message)
         if self.run.duplicates:
             yield load_warning("duplicate_ends", duplicates=self.run.duplicates)
         found = None if self.run.closed else self.littles_law
@@ -200,6 +223,7 @@ class LoadResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON, without the rows; times are in seconds, and null is unavailable."""
+        sizes = self.batch_sizes
         found: dict[str, Any] = to_finite(
             {
                 "kind": "load",
@@ -213,6 +237,7 @@ class LoadResult:
                 "latency_s": self.latency,
                 "service_s": self.service,
                 "lateness_s": self.lateness,
+                "batch_sizes": None if sizes is None else {str(size): count for size, count in sizes.items()},
                 "littles_law": self.littles_law,
                 "judgement": self.judgement,
                 "warnings": [each.to_dict() for each in self.warnings],
@@ -274,6 +299,8 @@ def _text(result: LoadResult) -> str:
             f"Little's law: {law.in_system:.4g} requests in the system, rate x latency "
             f"{law.rate_times_latency:.4g}",
         ]
+    if result.batch_sizes:
+        lines.append(f"Batches: {batches_text(result.batch_sizes)}")
     if result.run.ceiling_per_s is not None:
         lines.append(f"Generator's ceiling: {result.run.ceiling_per_s:,.0f} requests/s")
     verdict = verdict_text(result)
@@ -309,6 +336,15 @@ def _table(result: LoadResult) -> str:
 def _cells(name: str, found: Distribution) -> list[str]:
     values = (found.mean, found.p50, found.p90, found.p95, found.p99, found.p999, found.maximum)
     return [name, *("-" if each is None else format_duration(each * 1e9) for each in values)]
+
+
+def batches_text(sizes: Mapping[int, int]) -> str:
+    """Return how many batches there are of each size, with the most frequent sizes."""
+    total, requests = sum(sizes.values()), sum(size * count for size, count in sizes.items())
+    most = sorted(sorted(sizes, key=lambda size: -sizes[size])[:_MOST_SIZES])
+    parts = [f"{size}: {format_share(sizes[size] / total)}" for size in most]
+    more = ["..."] if len(sizes) > len(most) else []
+    return f"{total:,}, mean size {requests / total:.3g} ({', '.join([*parts, *more])})"
 
 
 def status_text(status: RequestStatus) -> str:

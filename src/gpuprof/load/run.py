@@ -26,6 +26,7 @@ from gpuprof.load.targets.address import is_address
 from gpuprof.load.targets.base import LoopTarget, Target, ThreadTarget
 from gpuprof.load.targets.finding import check_no_model_options, find_target
 from gpuprof.load.targets.http import CONCURRENCY
+from gpuprof.load.targets.in_process import SystemBatchTarget, SystemTarget
 from gpuprof.load.targets.server_target import ServerTarget, server_target
 from gpuprof.load.warnings import LoadWarning
 from gpuprof.stats.quantiles import samples_needed
@@ -94,8 +95,21 @@ def run_load(
             f"{settings.scenario} calls a function, and the target is a coroutine function",
             hint="use --scenario server with a --rate",
         )
+    if settings.max_batch is not None:
+        found = _batched(found, settings)
     check_requests(settings, None if arrivals is None else len(arrivals))
     return _measured(found, settings, arrivals, options)
+
+
+def _batched(found: Target, settings: LoadSettings) -> SystemBatchTarget:
+    """Return the model that is meant, after a queue that batches. Raises BenchmarkError for other targets."""
+    assert settings.max_batch is not None
+    if not isinstance(found, SystemTarget):
+        raise _invalid(
+            "--max-batch batches the samples of a model, and the target is another",
+            "name a model, as in model.py:build, or use BatchedCallableTarget",
+        )
+    return SystemBatchTarget(found.make, settings.max_batch, round((settings.batch_wait_s or 0.0) * 1e9))
 
 
 def server_of(target: Any, settings: LoadSettings) -> ServerTarget | None:
@@ -114,6 +128,8 @@ def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOp
     check_no_model_options(settings.target, settings.system)
     if settings.mix is not None:
         raise _invalid("--mix sets the batch sizes of a model, not of a server", "set weights in --body")
+    if settings.max_batch is not None:
+        raise _invalid("--max-batch batches for a model, and a server has its own queue", "omit it")
     objectives = []
     if server.is_stream and settings.slo is not None:
         objectives = parse_stream_objectives([settings.slo])
@@ -138,6 +154,7 @@ def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOp
 
 
 _MOST_ON_SERVER = 1 << 22  # requests of a closed loop without a count
+_LONGEST_WAIT_S = 3_600.0
 _MOST_SIZES = 1 << 16  # a closed loop draws its batch sizes again after as many requests
 
 
@@ -148,6 +165,7 @@ def checked(settings: LoadSettings) -> LoadSettings:
         parse_target(settings.slo)
     if settings.mix is not None:
         _check_mix(settings, scenario)
+    _check_batching(settings, scenario)
     if settings.concurrency is not None:
         DriveSettings(concurrency=settings.concurrency)
     if settings.rate is not None:
@@ -188,6 +206,22 @@ def _check_mix(settings: LoadSettings, scenario: Scenario) -> None:
         raise _invalid(f"--mix {settings.mix}: requests have no {mix.name}", "use batch=1:80,8:20")
     if scenario is Scenario.MULTI_STREAM:
         raise _invalid("multi-stream has 8 samples in each request", "omit --mix")
+
+
+def _check_batching(settings: LoadSettings, scenario: Scenario) -> None:
+    wait_s = settings.batch_wait_s
+    if wait_s is not None and settings.max_batch is None:
+        raise _invalid("--batch-wait without --max-batch", "add --max-batch 8")
+    if wait_s is not None and not 0 <= wait_s < _LONGEST_WAIT_S:
+        raise _invalid(f"a batch wait of {wait_s} s", "write a time, as in 2ms")
+    if settings.max_batch is None:
+        return
+    if settings.max_batch < 1:
+        raise _invalid(f"batches of up to {settings.max_batch}", "use 1 or more")
+    if settings.mix is not None:
+        raise _invalid("--mix and --max-batch both set batch sizes", "omit one of them")
+    if scenario in CLOSED:
+        raise _invalid(f"--scenario {scenario} with --max-batch", "use server or offline")
 
 
 def _checked_without_rate(settings: LoadSettings, scenario: Scenario) -> LoadSettings:
@@ -273,5 +307,7 @@ def _result(
             if each.code != "involuntary_context_switches"
         ),
         environment=describe_environment(),
+        first_failure=load.first_failure,
+        batch_wait_s=load.batch_wait_s,
     )
     return LoadResult(settings, run, load.rows)

@@ -23,6 +23,7 @@ _MESSAGES = Messages(
         "its p{percent:g} has no reliable verdict; run longer",
         "failed_requests": "{failed:,} of {requests:,} requests failed or have no response, and count "
         "as late",
+        "first_exception": "first exception of the target: {type}: {message}",
         "duplicate_ends": "the target reported the end of {duplicates:,} requests twice",
         "interrupted": "interrupted: {requests:,} requests were due until then",
     }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import random
 import time
@@ -175,6 +176,17 @@ class ProductionBenchmarkingProfiler:
             "alert_level": "HIGH" if worse else "LOW",
             "recommendation": advice,
         }
+
+    def generate_capacity_planning_report(
+        self, current_load: Mapping[str, float], projected_growth: float = 1.5, **plan: Any
+    ) -> str:
+        """Return a report of what a load needs after growth, as Markdown.
+
+        As `gpuprof.bench.generate_capacity_planning_report`, whose result has the figures as fields too.
+        """
+        # Of the room `load`, which this one does not import: the package finds it by name.
+        bench = importlib.import_module("gpuprof.bench")
+        return str(bench.generate_capacity_planning_report(current_load, projected_growth, **plan))
 
 
 def is_better_when_higher(metric: str) -> bool:

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof.bench.failures import LONGEST_REASON
 from gpuprof.load.requests import RequestStatus
+from gpuprof.text.sanitize import escape_text, shorten
 
 
 class RequestError(Exception):
@@ -20,6 +23,20 @@ class RequestError(Exception):
         self.status = status
 
 
+@dataclass(frozen=True, slots=True)
+class TargetFailure:
+    """An exception of a target: its type, and its message on one line of printable characters."""
+
+    type: str
+    message: str
+
+
+def failure_of(error: BaseException) -> TargetFailure:
+    """Return an exception as plain values."""
+    line = escape_text(" ".join(str(error).split()))
+    return TargetFailure(type(error).__name__, shorten(line, LONGEST_REASON))
+
+
 class RequestSink(Protocol):
     """Where a target reports. Each call is stamped with the time, in native code."""
 
@@ -28,6 +45,9 @@ class RequestSink(Protocol):
 
     def end(self, index: int, status: int, units: int) -> None:
         """Report the end of a request. A second end of one request is counted, and changes nothing."""
+
+    def failed(self, error: BaseException) -> None:
+        """Report why a request failed, before its end; the first one is kept."""
 
 
 @runtime_checkable

@@ -95,10 +95,9 @@ class CoroutineTarget:
         status = RequestStatus.OK
         try:
             await (self.function(index) if self.with_index else self.function())
-        except RequestError as error:
-            status = error.status
-        except Exception:
-            status = RequestStatus.FAILED
+        except Exception as error:
+            self._sink.failed(error)
+            status = error.status if isinstance(error, RequestError) else RequestStatus.FAILED
         self._sink.end(index, status, self.units)
 
 
@@ -137,6 +136,11 @@ class SystemTarget:
             self._arguments[size] = system.arguments
             self._size = size
 
+    @property
+    def make(self) -> Callable[[], FrameworkSystem]:
+        """What makes the system."""
+        return self._make
+
     def call(self, index: int) -> int:
         """Call the model and wait for the device."""
         size = self._sizes[index % len(self._sizes)]
@@ -151,3 +155,55 @@ class SystemTarget:
     def close(self) -> None:
         """Release the model."""
         self._system.close()
+
+
+class SystemBatchTarget:
+    """Calls a model of `gpuprof.bench` with the requests of a batch, a sample each (dynamic batching)."""
+
+    def __init__(self, make: Callable[[], FrameworkSystem], max_batch: int, max_delay_ns: int) -> None:
+        self._make = make
+        self.max_batch, self.max_delay_ns = max_batch, max_delay_ns
+        self._arguments: dict[int, tuple[Any, ...]] = {}
+        self._lock = threading.Lock()
+
+    def prepare(self) -> None:
+        """Load the model, and call it once with each batch size."""
+        system = self._system = self._make()
+        if self.max_batch > 1 and system.framework not in _ANY_SIZE:
+            raise BenchmarkError(
+                "mixed_batch_sizes",
+                f"--max-batch: models of {system.framework} are compiled for one batch size",
+                hint=f"use a model of {', '.join(_ANY_SIZE)}",
+            )
+        system.import_framework()
+        system.load()
+        system.prepare(self.max_batch)
+        system.first_inference()
+        largest = system.arguments
+        for size in range(self.max_batch, 0, -1):
+            found = tuple(_first_samples(each, size, self.max_batch) for each in largest)
+            if any(each is None for each in found):
+                system.prepare(size)
+                found = system.arguments
+            self._arguments[size] = found
+            system.use(found)
+            system.run()
+        system.synchronize()
+
+    def call_batch(self, indexes: npt.NDArray[np.int64]) -> Sequence[int]:
+        """Call the model and wait for the device; a request counts one unit."""
+        with self._lock:
+            self._system.use(self._arguments[len(indexes)])
+            self._system.run()
+            self._system.synchronize()
+        return [1] * len(indexes)
+
+    def close(self) -> None:
+        """Release the model."""
+        self._system.close()
+
+
+def _first_samples(argument: Any, size: int, of: int) -> Any:
+    """Return the first samples of an input, not a copy; None where its first dimension is not the batch."""
+    shape = getattr(argument, "shape", None)
+    return argument[:size] if shape is not None and len(shape) and shape[0] == of else None
