@@ -14,6 +14,7 @@ from gpuprof.load.streaming_metrics import (
     StreamMetric,
     StreamTimes,
     goodput,
+    longest_intervals_s,
     parse_stream_objectives,
     token_intervals,
 )
@@ -31,6 +32,7 @@ def times_of(*rows: tuple[int, int, int, int, int]) -> StreamTimes:
 TIMES = times_of(
     (10, 60, 160, 1, 11), (20, 320, 340, 1, 2), (30, 90, 90, 1, 1), (40, 100, 900, 16, 5), (50, 0, 60, 24, 0)
 )
+NO_ITL = np.full(5, np.nan)
 
 
 def test_times_start_at_the_plan_and_failures_are_later_than_all() -> None:
@@ -45,15 +47,15 @@ def test_times_start_at_the_plan_and_failures_are_later_than_all() -> None:
 
 def test_goodput_counts_requests_that_meet_every_limit() -> None:
     # One TTFT of 300 ms, one TPOT that does not exist, two failures.
-    found = goodput(TIMES, parse_stream_objectives(["ttft_p99<200ms,tpot<50ms"]), duration_s=2.0)
+    found = goodput(TIMES, parse_stream_objectives(["ttft_p99<200ms,tpot<50ms"]), 2.0, NO_ITL)
     assert (found.good, found.fraction, found.per_second) == (2, 0.4, 1.0)
-    assert goodput(TIMES, [], 2.0).good == 3
-    assert goodput(TIMES, parse_stream_objectives(["tpot<15ms"]), 2.0).good == 2
+    assert goodput(TIMES, [], 2.0, NO_ITL).good == 3
+    assert goodput(TIMES, parse_stream_objectives(["tpot<15ms"]), 2.0, NO_ITL).good == 2
 
 
 def test_no_requests_are_no_goodput() -> None:
     none = np.zeros(0, dtype=np.int64)
-    found = goodput(StreamTimes(none, none, none, none, none), [], duration_s=0.0)
+    found = goodput(StreamTimes(none, none, none, none, none), [], 0.0, np.zeros(0))
     assert (found.good, found.fraction, found.per_second) == (0, 0.0, 0.0)
 
 
@@ -70,6 +72,19 @@ def test_intervals_are_within_a_stream_and_tokens_that_arrive_together_are_none_
     counted = token_intervals(rows_of((0, 3, 1, 0), (0, 2, 1, 10), (0, 0, 1, 15)), np.array([True]))
     assert sorted((counted.seconds * 1e9).round().tolist()) == [0, 0, 0, 10]
     assert counted.is_counted
+
+
+def test_goodput_counts_the_longest_interval_of_each_request() -> None:
+    # Request 0 has gaps of 10 and 80 ms, request 1 of 30 ms, request 2 a single token; the others failed.
+    tokens = rows_of(
+        (0, 1, 0, 60 * MS), (1, 1, 0, 310 * MS), (0, 1, 0, 70 * MS), (0, 1, 0, 150 * MS),
+        (1, 1, 0, 340 * MS), (2, 1, 0, 90 * MS),
+    )  # fmt: skip
+    longest = longest_intervals_s(tokens, 5)
+    assert longest[:2].tolist() == [0.08, 0.03]
+    assert np.isnan(longest[2:]).all()
+    for limit, good in (("itl_p99<50ms", 2), ("itl<100ms", 3), ("itl<20ms", 1)):
+        assert goodput(TIMES, parse_stream_objectives([limit]), 2.0, longest).good == good
 
 
 def test_no_tokens_have_no_intervals() -> None:

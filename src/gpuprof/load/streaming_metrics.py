@@ -95,6 +95,20 @@ def token_intervals(rows: npt.NDArray[Any], is_ok: npt.NDArray[np.bool_]) -> Tok
     return TokenIntervals(seconds, is_counted, float(counts.sum() / arrivals) if arrivals else 0.0)
 
 
+def longest_intervals_s(rows: npt.NDArray[Any], requests: int) -> Floats:
+    """Return the longest interval between tokens of each request in seconds, NaN where it has none.
+
+    rows are those of `token_times.read_tokens`, of requests below `requests`.
+    """
+    rows = rows[rows["tokens"] > 0]
+    rows = rows[np.argsort(rows["request"], kind="stable")]
+    is_next = rows["request"][1:] == rows["request"][:-1]
+    longest = np.full(requests, np.nan)
+    # fmax ignores the NaN of a request that has no interval yet.
+    np.fmax.at(longest, rows["request"][1:][is_next], np.diff(rows["time_ns"])[is_next] / 1e9)
+    return longest
+
+
 # --- objectives ------------------------------------------------------------------------------------
 
 _METRIC = re.compile(r"\s*(?:(ttft|tpot|itl|e2e)(?:_(?!\s*<)|\s*(?=<)))?(.*)", re.DOTALL)
@@ -163,17 +177,23 @@ class Goodput:
     per_second: float
 
 
-def goodput(times: StreamTimes, objectives: Sequence[StreamObjective], duration_s: float) -> Goodput:
+def goodput(
+    times: StreamTimes,
+    objectives: Sequence[StreamObjective],
+    duration_s: float,
+    longest_itl_s: Floats,
+) -> Goodput:
     """Return what was good (Zhong et al., DistServe, arXiv 2401.09670).
 
     A request is good if it succeeded and each of its times is below the limit, whatever the quantile of
-    the objective. A stream of one token has no TPOT, and is not judged by it. ITL has no value of a request.
+    the objective. A stream of one token has no TPOT and no ITL, and is not judged by
+    them. The ITL of a request is its longest interval, `longest_intervals_s`.
     """
     good = times.is_ok
     for objective in objectives:
-        if objective.metric is not StreamMetric.ITL:
-            seconds = times.seconds(objective.metric)
-            good = good & (np.isnan(seconds) | (seconds < objective.target.limit_s))
+        is_itl = objective.metric is StreamMetric.ITL
+        seconds = longest_itl_s if is_itl else times.seconds(objective.metric)
+        good = good & (np.isnan(seconds) | (seconds < objective.target.limit_s))
     count = int(np.count_nonzero(good))
     return Goodput(
         count, count / len(good) if len(good) else 0.0, count / duration_s if duration_s > 0 else 0.0

@@ -19,6 +19,7 @@ from gpuprof.load.streaming_metrics import (
     StreamTimes,
     TokenIntervals,
     goodput,
+    longest_intervals_s,
     token_intervals,
 )
 from gpuprof.text.table import Column, text_table
@@ -139,7 +140,8 @@ def summarize_streams(load: ServerLoad, objectives: Sequence[StreamObjective] = 
         status=rows["status"],
         tokens=rows["units"].astype(np.int64),
     )
-    intervals = token_intervals(load.tokens[load.tokens["request"] < len(rows)], times.is_ok)
+    tokens = load.tokens[load.tokens["request"] < len(rows)]
+    intervals = token_intervals(tokens, times.is_ok)
     duration_s = (load.driven.end_ns - load.driven.start_ns) / 1e9
     seconds = {metric: times.seconds(metric) for metric in StreamMetric}
     seconds[StreamMetric.ITL] = intervals.seconds
@@ -157,7 +159,7 @@ def summarize_streams(load: ServerLoad, objectives: Sequence[StreamObjective] = 
         intervals=intervals,
         by_usage=load.summary.streams_by_usage,
         by_chunks=load.summary.streams_by_chunks,
-        goodput=goodput(times, objectives, duration_s),
+        goodput=goodput(times, objectives, duration_s, longest_intervals_s(tokens, len(rows))),
         verdicts=tuple((each, each.verdict(seconds[each.metric])) for each in objectives),
     )
 
