@@ -176,6 +176,7 @@ def decode(
         [dict[str, Any], dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]], list[str]], None
     ],
 ) -> dict[str, Any]: ...
+
 @final
 class SegmentFollower:
     """Reads the segments of a recording while it grows (csrc/analysis/segment_follower.hpp)."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of one interval of a program, its run and the machine. A figure that is unknown has a reason."""
+"""The figures of one interval of a program, its run and the machine; an unknown one has a reason."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -17,13 +17,9 @@ class MissingReason(str, enum.Enum):
     NOT_RECORDED = "not_recorded"
     AFTER_THE_END = "after_the_end"  # recorded, but written when the program ends
     NO_STEPS = "no_steps"
-    NO_DRIVER = "no_driver"
-    NO_PYNVML = "no_pynvml"
-    NVML_FAILED = "nvml_failed"
     NOT_PERMITTED = "not_permitted"
     NO_PROCFS = "no_procfs"
     PROCESS_ENDED = "process_ended"
-    NOT_COUNTED = "not_counted"  # by this kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +28,6 @@ class Unavailable:
 
     reason: MissingReason
     detail: str = ""
-
-
 
 
 class RunState(str, enum.Enum):
@@ -45,7 +39,7 @@ class RunState(str, enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CallFigures:
+class LiveCallFigures:
     """Calls of one name that ended in the interval. `self_ns` is without the calls inside."""
 
     kind: str
@@ -56,7 +50,7 @@ class CallFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerFigures:
+class LiveLayerFigures:
     """The time of a layer in the interval without the layers inside; operators are included."""
 
     name: str
@@ -65,17 +59,7 @@ class LayerFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionFigures:
-    """Samples of one Python function that was the innermost one: `cpu_ns` on a processor."""
-
-    name: str
-    samples: int
-    duration_ns: int
-    cpu_ns: int | Unavailable
-
-
-@dataclass(frozen=True, slots=True)
-class StepFigures:
+class LiveStepFigures:
     """Steps of one process that ended in the interval, in the order of their end.
 
     Parts are those of the table `steps`, summed over the steps; None where operators were not recorded.
@@ -109,36 +93,15 @@ class ProcessFigures:
 
     process_id: int
     parent_process_id: int | None
-    rank: int | None
     name: str
     is_alive: bool
     threads: int | Unavailable
     rss_bytes: int | Unavailable
     cpu_cores: float | Unavailable
-    io_wait_share: float | Unavailable
     read_bytes_per_s: float | Unavailable
     written_bytes_per_s: float | Unavailable
     spans: int | Unavailable
     waiting_ns: int = 0  # how long a compilation or a garbage collection has lasted; 0: none does
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadFigures:
-    """One thread of a process; rates are of the interval."""
-
-    thread_id: int
-    name: str
-    state: str
-    cpu_cores: float | Unavailable
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceFigures:
-    """The last reading of one device in the interval. A metric that it does not support is missing."""
-
-    device: int
-    name: str
-    metrics: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,24 +130,19 @@ class Snapshot:
     interval_ns: int
     machine: MachineFigures
     processes: tuple[ProcessFigures, ...] = ()
-    threads: tuple[ThreadFigures, ...] = ()
-    devices: tuple[DeviceFigures, ...] | Unavailable = field(
-        default_factory=lambda: Unavailable(MissingReason.NOT_RECORDED)
-    )
     run: str | None = None
     state: RunState | None = None
-    steps: tuple[StepFigures, ...] | Unavailable = Unavailable(MissingReason.NO_RUN)
-    layers: tuple[LayerFigures, ...] | Unavailable = Unavailable(MissingReason.NO_RUN)
-    calls: tuple[CallFigures, ...] | Unavailable = Unavailable(MissingReason.NO_RUN)
+    steps: tuple[LiveStepFigures, ...] | Unavailable = Unavailable(MissingReason.NO_RUN)
+    layers: tuple[LiveLayerFigures, ...] | Unavailable = Unavailable(MissingReason.NO_RUN)
+    calls: tuple[LiveCallFigures, ...] | Unavailable = Unavailable(MissingReason.NO_RUN)
     operators: Unavailable | None = Unavailable(MissingReason.NO_RUN)  # why `calls` has none of them
-    functions: tuple[FunctionFigures, ...] | Unavailable = Unavailable(MissingReason.NO_RUN)
     allocator: Unavailable = Unavailable(MissingReason.NO_RUN)
     requests: Unavailable = Unavailable(MissingReason.NO_RUN)
     is_behind: bool = False
     dropped_events: int = 0
     missed_spans: int = 0
 
-    def calls_of(self, *kinds: str) -> list[CallFigures]:
+    def calls_of(self, *kinds: str) -> list[LiveCallFigures]:
         """Return the calls of some kinds, those with the most self time first."""
         if isinstance(self.calls, Unavailable):
             return []

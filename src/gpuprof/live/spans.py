@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows the spans of a recording: sums of calls, of layers, and the steps of each process.
 
-An event is in the file at the moment when it is recorded, so there is no flush to wait for. A call counts in the
-interval in which it ends.
+An event is in the file at the moment when it is recorded, so there is no flush to wait for. A call counts in
+the interval in which it ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof import _native
-from gpuprof.live.snapshot import CallFigures, LayerFigures, StepFigures
+from gpuprof.live.snapshot import LiveCallFigures, LiveLayerFigures, LiveStepFigures
 from gpuprof.live.step_window import StepWindow
 from gpuprof.run.format import KINDS
 from gpuprof.run.outermost_calls import NO_CALL, TRANSPARENT, Call, call_of
@@ -69,22 +69,22 @@ class SpanFollower:
         states = self._native.processes()
         return bool(states) and all(state["finished"] for state in states)
 
-    def take_calls(self) -> tuple[CallFigures, ...]:
+    def take_calls(self) -> tuple[LiveCallFigures, ...]:
         """Return the calls that ended since this was last asked, by kind and name."""
         sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
         for (name, kind), values in self._calls.items():
             found = sums[KINDS[kind], self._names[name]]
             found[:] = (former + value for former, value in zip(found, values, strict=True))
         self._calls = {}
-        return tuple(CallFigures(*key, *values) for key, values in sorted(sums.items()))
+        return tuple(LiveCallFigures(*key, *values) for key, values in sorted(sums.items()))
 
-    def take_layers(self) -> tuple[LayerFigures, ...]:
+    def take_layers(self) -> tuple[LiveLayerFigures, ...]:
         """Return the self time of layers since this was last asked, the most first."""
-        found = [LayerFigures(self._names[name], *values) for name, values in self._layers.items()]
+        found = [LiveLayerFigures(self._names[name], *values) for name, values in self._layers.items()]
         self._layers = {}
         return tuple(sorted(found, key=lambda each: (-each.self_ns, each.name)))
 
-    def take_steps(self) -> tuple[StepFigures, ...]:
+    def take_steps(self) -> tuple[LiveStepFigures, ...]:
         """Return the steps that ended since this was last asked, by process."""
         finished = {state["process_id"]: state["finished"] for state in self.processes()}
         taken = []

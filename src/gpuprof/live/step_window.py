@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof.live.snapshot import StepFigures
+from gpuprof.live.snapshot import LiveStepFigures
 from gpuprof.run.outermost_calls import Call, LayerModes, ProgramCalls
 from gpuprof.run.steps import UNKNOWN, Step, find_steps
 
@@ -28,9 +28,7 @@ class StepWindow:
         self._source: str | None = None
         self._taken_until_ns = 0
 
-    def add(
-        self, rows: dict[str, Any], call: npt.NDArray[np.int64], layer: npt.NDArray[np.object_]
-    ) -> None:
+    def add(self, rows: dict[str, Any], call: npt.NDArray[np.int64], layer: npt.NDArray[np.object_]) -> None:
         """Add outermost calls: columns `thread_id`, `start_ns`, `duration_ns`."""
         start_ns = rows["start_ns"].astype(np.int64)
         self._new.append(
@@ -50,7 +48,7 @@ class StepWindow:
             former = self._modes.get(name, np.empty(0, dtype=np.int64))
             self._modes[name] = np.concatenate([former, column.astype(np.int64)])[-MOST_MODES:]
 
-    def take(self, process_id: int, *, has_operators: bool, is_finished: bool) -> StepFigures | None:
+    def take(self, process_id: int, *, has_operators: bool, is_finished: bool) -> LiveStepFigures | None:
         """Return the steps that ended since the last time; None for none.
 
         A step that ends with an optimizer is known with the begin of the next one, or at the end of the
@@ -83,24 +81,23 @@ class StepWindow:
         modes = LayerModes(*(self._modes[name] for name in ("process_id", "thread_id", "begin_ns", "mode")))
         ids = np.full(len(calls.call), process_id, dtype=np.int64)
         evaluated = (calls.call == Call.FORWARD) & modes.are_evaluated(ids, calls.thread_id, calls.end_ns)
-        return ProgramCalls(
-            calls.layer, calls.thread_id, calls.start_ns, calls.end_ns, calls.call, evaluated
-        )
+        return ProgramCalls(calls.layer, calls.thread_id, calls.start_ns, calls.end_ns, calls.call, evaluated)
 
     def _keep(self, from_ns: int) -> None:
         self._calls = self._calls.chosen(self._calls.end_ns > from_ns)
 
 
-def _figures(process_id: int, source: str, steps: list[Step]) -> StepFigures:
+def _figures(process_id: int, source: str, steps: list[Step]) -> LiveStepFigures:
     parts = {name: [getattr(step, name) for step in steps] for name in _PARTS}
     known = {name: None if UNKNOWN in values else sum(values) for name, values in parts.items()}
     durations = tuple(step.end_ns - step.begin_ns for step in steps)
-    return StepFigures(process_id, source, durations, **known)
+    return LiveStepFigures(process_id, source, durations, **known)
 
 
 def _no_calls() -> ProgramCalls:
-    numbers = [np.empty(0, dtype=np.int64) for _ in range(4)]
-    return ProgramCalls(np.empty(0, dtype=object), *numbers, np.empty(0, dtype=np.bool_))
+    thread_id, start_ns, end_ns, call = (np.empty(0, dtype=np.int64) for _ in range(4))
+    layer, evaluated = np.empty(0, dtype=object), np.empty(0, dtype=np.bool_)
+    return ProgramCalls(layer, thread_id, start_ns, end_ns, call, evaluated)
 
 
 def _sorted(parts: list[ProgramCalls]) -> ProgramCalls:
