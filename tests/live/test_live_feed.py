@@ -163,6 +163,7 @@ def test_a_process_leads_to_the_run_that_it_records(recorded: Recorded) -> None:
 def test_a_folder_that_was_removed_ends_the_feed(recorded: Recorded) -> None:
     feed = Feed(recorded.run)
     recorded.tell("1")
+    feed.poll()
     recorded.run.rename(recorded.run.with_name("moved.gpuprof"))
     recorded.tell("1")
     snapshot = feed.poll()
