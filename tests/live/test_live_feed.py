@@ -14,6 +14,7 @@ import pytest
 from refusals import refused
 
 import gpuprof
+from gpuprof.errors import GpuprofError, RunError
 from gpuprof.live.feed import Feed, largest
 from gpuprof.live.processes import MachineWatch, ProcessWatch, read_process
 from gpuprof.live.snapshot import LiveCallFigures, MissingReason, RunState, Unavailable
@@ -142,11 +143,11 @@ def test_a_program_that_was_killed_is_read_to_its_end(recorded: Recorded) -> Non
 def test_a_run_that_was_closed_is_refused(recorded: Recorded) -> None:
     recorded.tell("end")
     gpuprof.open(recorded.run)
-    with refused("not_recording"):
+    with refused(RunError, "not_recording"):
         Feed(recorded.run)
-    with refused("no_such_run"):
+    with refused(RunError, "no_such_run"):
         Feed(recorded.run.parent / "missing.gpuprof")
-    with refused("not_a_run"):
+    with refused(RunError, "not_a_run"):
         Feed(recorded.run.parent)
 
 
@@ -156,7 +157,7 @@ def test_a_process_leads_to_the_run_that_it_records(recorded: Recorded) -> None:
     assert run_of(os.getpid()) is None
     snapshot = open_feed(str(recorded.process.pid)).poll()
     assert [each.process_id for each in snapshot.processes] == [recorded.process.pid]
-    with refused("no_such_process"):
+    with refused(GpuprofError, "no_such_process"):
         open_feed("999999999")
 
 
