@@ -81,6 +81,10 @@ class SpanBuilder {
     void evaluate_node(std::uint64_t node_mark) noexcept { node_path_ = set_.forward.path_of(node_mark); }
     // Closes what is open at `ticks`: at the end, and before events that were lost.
     void finish(std::uint64_t ticks);
+    // Whether rows that were written may still be changed: an operator that may only forward is open.
+    bool may_move_rows() const noexcept { return may_forward_ > 0; }
+    // While a recording lasts, its clock becomes known better.
+    void set_clock(const TickToRun& clock) { set_.clock = clock; }
     // How long anything was open on this thread, in whatever task. After finish().
     std::uint64_t busy_ticks() const noexcept { return busy_ticks_; }
 

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "analysis/decode.hpp"
+#include "analysis/segment_follower.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/columns.hpp"
 
@@ -241,9 +242,83 @@ py::object decode_spanless(const std::string& folder) {
     }
 }
 
+py::dict to_dict(const FollowedProcessState& state) {
+    py::dict result;
+    result["process_id"] = state.process_id;
+    result["parent_process_id"] = state.parent_process_id;
+    result["process_key"] = state.process_key;
+    result["closed"] = state.closed;
+    result["finished"] = state.finished;
+    result["start_ns"] = state.start_ns;
+    result["last_ns"] = state.last_ns;
+    result["waiting_ns"] = state.waiting_ns;
+    result["events"] = state.events;
+    result["spans"] = state.spans;
+    result["dropped_events"] = state.dropped_events;
+    result["added_events"] = state.added_events;
+    return result;
+}
+
+bool poll(SegmentFollower& follower, const std::vector<std::uint32_t>& ended, std::size_t most_events,
+          const py::function& sink) {
+    return follower.poll(ended, most_events,
+                         [&](const FollowedProcessState& process, const SpanColumns& rows) {
+                             sink(process.process_id, to_columns(rows));
+                         });
+}
+
+// The nodes of the call tree from number `first` on: parent (-1: none), kind and name of each.
+py::dict new_nodes(const SegmentFollower& follower, std::size_t first) {
+    const auto& nodes = follower.tree().nodes();
+    const std::size_t count = nodes.size() - std::min(first, nodes.size());
+    const auto column = [&](auto value) {
+        return AsArray{}(count, [&](std::size_t i) { return value(nodes[first + i]); });
+    };
+    py::dict columns;
+    columns["parent"] = column([](const CallTree::Node& node) {
+        return node.parent == CallTree::no_parent ? std::int64_t{-1} : std::int64_t{node.parent};
+    });
+    columns["kind"] = column([](const CallTree::Node& node) { return static_cast<std::uint8_t>(node.kind); });
+    columns["name"] = column([](const CallTree::Node& node) { return std::int64_t{node.name} - 1; });
+    return columns;
+}
+
+py::list new_names(const SegmentFollower& follower, std::size_t first) {
+    py::list names;
+    for (std::size_t i = first; i < follower.names().size(); ++i)
+        names.append(to_text(follower.names()[i].text));
+    return names;
+}
+
+py::dict take_modes(SegmentFollower& follower) {
+    const std::vector<DecodedMode> modes = follower.take_modes();
+    const auto column = [&](auto value) {
+        return AsArray{}(modes.size(), [&](std::size_t i) { return std::int64_t{value(modes[i])}; });
+    };
+    py::dict columns;
+    columns["process_id"] = column([](const DecodedMode& each) { return each.process_id; });
+    columns["thread_id"] = column([](const DecodedMode& each) { return each.thread_id; });
+    columns["begin_ns"] = column([](const DecodedMode& each) { return each.begin_ns; });
+    columns["mode"] = column([](const DecodedMode& each) { return each.mode; });
+    return columns;
+}
+
+py::list processes_of(const SegmentFollower& follower) {
+    py::list processes;
+    for (const FollowedProcessState& state : follower.processes()) processes.append(to_dict(state));
+    return processes;
+}
+
 }  // namespace
 
 void bind_analysis(py::module_& module) {
+    py::class_<SegmentFollower>(module, "SegmentFollower", py::is_final())
+        .def(py::init<std::string>(), py::arg("folder"))
+        .def("poll", &poll, py::arg("ended"), py::arg("most_events"), py::arg("sink"))
+        .def("new_nodes", &new_nodes, py::arg("first"))
+        .def("new_names", &new_names, py::arg("first"))
+        .def("take_modes", &take_modes)
+        .def("processes", &processes_of);
     module.def("decode", &decode, py::arg("folder"), py::arg("batch_rows"), py::arg("sink"));
     module.def("decode_spanless", &decode_spanless, py::arg("folder"));
 }

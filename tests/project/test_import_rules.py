@@ -24,13 +24,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     "render": {"record", "run", "analyze", *BASE},
     "bench": {"stats", "record", "run", "analyze", "render", *BASE},
     "load": {"stats", "record", "run", "analyze", "render", "bench", *BASE},
+    "live": {"record", "run", *BASE},
     "doctor": {"stats", "record", "run", "bench", *BASE},
     "opened_run": {"record", "run", "analyze", "render", *BASE},
     "recorded_program": {"opened_run", "record", "run", "analyze", *BASE},
     "profiling": {"recorded_program", "opened_run", "record", "run", "analyze", *BASE},
     "api": {"profiling", "recorded_program", "opened_run", "record", "analyze", "bench", "load", *BASE},
     "__init__": {"record", "load", "api", *BASE},
-    "cli": {"record", "run", "analyze", "render", "bench", "load", "doctor", "recorded_program", "api", *BASE}
+    "cli": {
+        "record",
+        "run",
+        "analyze",
+        "render",
+        "bench",
+        "load",
+        "live",
+        "doctor",
+        "recorded_program",
+        "api",
+        *BASE,
+    }
     | {"__init__"},
     "__main__": {"cli"},
 }

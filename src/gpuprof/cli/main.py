@@ -42,6 +42,7 @@ _MODULES = {
     "run": "run",
     "suite": "compare",
     "summary": "summary",
+    "top": "top",
     "whatif": "whatif",
 }
 _ATTRIBUTES = {"import": "import_trace"}

@@ -38,7 +38,7 @@ class Call(enum.IntEnum):
     MARK = 6  # the program's own span `step`
 
 
-_NO_CALL = -1
+NO_CALL = -1
 _OF_KIND = {"layer": Call.FORWARD, "backward": Call.BACKWARD, "operator": Call.OPERATOR}
 # By the begin of the name that PyTorch announces.
 _OF_SPAN = {
@@ -48,7 +48,7 @@ _OF_SPAN = {
 }
 _MARK = "step"
 _WITHOUT_GRADIENTS = (2, 3)  # of LayerMode in csrc/core/layout.hpp
-_TRANSPARENT = (_NO_CALL, Call.OPTIMIZER, Call.MARK)
+TRANSPARENT = (NO_CALL, Call.OPTIMIZER, Call.MARK)
 _MAKE_STEPS = (Call.FORWARD, Call.OPTIMIZER, Call.MARK)
 _CALLS_QUERY = """
     SELECT process_id, thread_id, start_ns, start_ns + duration_ns AS end_ns, path_id
@@ -159,27 +159,32 @@ def read_outermost_calls(
 
 def _call_of_nodes(tree: dict[str, Any], names: Sequence[str]) -> Ints:
     """Return what each node is; a node without calls only groups others."""
-    of_kind = np.array([_OF_KIND.get(kind, _NO_CALL) for kind in KINDS], dtype=np.int64)
+    of_kind = np.array([_OF_KIND.get(kind, NO_CALL) for kind in KINDS], dtype=np.int64)
     of_name = np.array([_call_of_span(name) for name in names], dtype=np.int64)
     call: Ints = of_kind[tree["kind"]]
     is_span = tree["kind"] == KINDS.index("span")
     call[is_span] = of_name[tree["name"][is_span]]
-    call[tree["calls"] <= 0] = _NO_CALL
+    call[tree["calls"] <= 0] = NO_CALL
     return call
+
+
+def call_of(kind: str, name: str) -> int:
+    """Return what a call of a kind of KINDS is, a value of Call; NO_CALL for none."""
+    return _call_of_span(name) if kind == "span" else _OF_KIND.get(kind, NO_CALL)
 
 
 def _call_of_span(name: str) -> int:
     if name == _MARK:
         return Call.MARK
     announced = (call for begin, call in _OF_SPAN.items() if name.startswith(begin))
-    return next(announced, _NO_CALL)
+    return next(announced, NO_CALL)
 
 
 def _are_outermost(parent: Ints, call: Ints) -> Flags:
     """Return for each node whether it is a call outside all others."""
-    is_inside = _has_ancestor(parent, ~np.isin(call, _TRANSPARENT))
+    is_inside = _has_ancestor(parent, ~np.isin(call, TRANSPARENT))
     is_of_optimizer = _has_ancestor(parent, call == Call.OPTIMIZER) & (call == Call.OPERATOR)
-    found: Flags = (call != _NO_CALL) & ~is_inside & ~is_of_optimizer
+    found: Flags = (call != NO_CALL) & ~is_inside & ~is_of_optimizer
     return found
 
 

@@ -148,7 +148,9 @@ def _places(stacks: list[Frames]) -> dict[str, Any]:
 # ---- reading -------------------------------------------------------------------------------------
 
 
-class _Head(NamedTuple):
+class StackHead(NamedTuple):
+    """What a file of stack samples begins with."""
+
     version: int
     first_block_bytes: int
     process_id: int
@@ -167,7 +169,7 @@ def read_stacks(segments: Path, origin_ns: int) -> Stacks:
             content = file.read(layout.HEAD_BYTES)
             if not content.strip(b"\0"):
                 continue  # there was no room for its first block; the recording has a note of it
-            head = _head(content)
+            head = stack_head(content)
             if head is None:
                 damage.append(Damage(DamageCode.STACKS_NO_FILE, path.name))
                 continue
@@ -183,14 +185,15 @@ def read_stacks(segments: Path, origin_ns: int) -> Stacks:
     )
 
 
-def _head(content: bytes) -> _Head | None:
+def stack_head(content: bytes) -> StackHead | None:
+    """Return the head of a file of stack samples; None if it is none."""
     if len(content) < layout.HEAD_BYTES:
         return None
     magic, *facts = layout.HEAD.unpack_from(content)
     check = layout.CHECK.unpack_from(content, layout.HEAD.size)[0]
     if (magic, check) != (layout.MAGIC, zlib.crc32(content[: layout.HEAD.size])):
         return None
-    told = _Head(*facts)
+    told = StackHead(*facts)
     is_possible = (
         told.version in (layout.VERSION, layout.NATIVE_VERSION)
         and layout.RECORD.size < told.first_block_bytes <= _LARGEST_FIRST_BLOCK_BYTES
@@ -210,7 +213,7 @@ class _StackReader:
         self._origin_ns = origin_ns
         self._stacks: dict[Frames, Frames] = {}
 
-    def read(self, file: BinaryIO, head: _Head) -> int:
+    def read(self, file: BinaryIO, head: StackHead) -> int:
         """Take in the records of a file; returns how many are damaged."""
         damaged = 0
         taken = _File(self, head)
@@ -230,7 +233,7 @@ class _StackReader:
         """Return the number of a frame in the run."""
         return self.texts.setdefault(text, len(self.texts))
 
-    def thread(self, thread_id: int, head: _Head) -> ThreadStacks:
+    def thread(self, thread_id: int, head: StackHead) -> ThreadStacks:
         """Return the samples of a thread."""
         key = (head.process_id, thread_id)
         is_of_end = head.version == layout.NATIVE_VERSION
@@ -248,7 +251,7 @@ class _StackReader:
 class _File:
     """The records of one file, whose numbers of frames, stacks and sites are its own."""
 
-    def __init__(self, run: _StackReader, head: _Head) -> None:
+    def __init__(self, run: _StackReader, head: StackHead) -> None:
         self._run = run
         self._head = head
         self._thread: ThreadStacks | None = None
