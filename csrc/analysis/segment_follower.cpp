@@ -24,7 +24,7 @@ constexpr std::int64_t shortest_baseline_ns = 1'000'000;
 constexpr std::string_view collection_prefix = "generation ";
 
 // A file that is open until the end, so that what was written can be read after the recording removed it. It
-// is not mapped: a recording that ends cuts its segments off, and a mapped page behind the end is a SIGBUS.
+// is not mapped: a recording that ends cuts its segments off, and a mapped page after the end is a SIGBUS.
 class OpenFile {
   public:
     explicit OpenFile(const std::string& path) : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
@@ -303,7 +303,7 @@ std::size_t SegmentFollower::Process::load(const FollowedChunk& chunk) {
 }
 
 // Whether the event at `at` is the begin of something that has not ended, so that its kind is unknown. A
-// short collection with events inside keeps its mark for ever.
+// short collection with events inside keeps its mark.
 bool SegmentFollower::Process::must_wait(std::size_t at, std::size_t count) {
     if (!is_kind(kinds_[at], EventKind::pending) || has_ended_) return false;
     const Event& event = events_[at];

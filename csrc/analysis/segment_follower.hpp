@@ -36,8 +36,8 @@ struct FollowedProcessState {
     std::uint64_t added_events = 0;  // that another tool recorded, which are not followed
 };
 
-// Times are nanoseconds of the monotonic clock. While a process records, its ticks are converted by the
-// clock of this machine, and after its end by the two points that the decoder uses too.
+// Times are nanoseconds of the monotonic clock. While a process records, its ticks are converted by
+// this machine's clock, and after its end by the two points that the decoder uses too.
 class SegmentFollower {
   public:
     using Sink = std::function<void(const FollowedProcessState& process, const SpanColumns& rows)>;

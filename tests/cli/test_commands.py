@@ -172,6 +172,7 @@ def test_help_registers_only_what_works() -> None:
         "run",
         "suite",
         "summary",
+        "top",
         "whatif",
     ]
 

@@ -20,7 +20,7 @@ from gpuprof.live.processes import MachineWatch, ProcessWatch, read_process
 from gpuprof.live.snapshot import LiveCallFigures, MissingReason, RunState, Unavailable
 from gpuprof.live.target import open_feed, run_of
 
-# Each line of standard input is a command; each is answered by a line.
+# Each line of standard input is a command; a line follows each.
 PROGRAM = textwrap.dedent("""\
     import sys, threading
     from pathlib import Path
@@ -62,7 +62,7 @@ PROGRAM = textwrap.dedent("""\
 
 
 class Recorded:
-    """A program that records, and does what it is told."""
+    """A program that records, and runs the commands it gets."""
 
     def __init__(self, folder: Path) -> None:
         self.run = folder / "live.gpuprof"
@@ -76,7 +76,7 @@ class Recorded:
         )
         assert self._line() == "ready\n"
 
-    def tell(self, command: str) -> None:
+    def send(self, command: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{command}\n")
         self.process.stdin.flush()
@@ -106,11 +106,11 @@ def test_the_sums_of_all_snapshots_are_the_tables_of_the_closed_run(recorded: Re
     feed = Feed(recorded.run)
     snapshots = []
     for count in (3, 1, 40, 0, 7):
-        recorded.tell(str(count))
+        recorded.send(str(count))
         snapshots.append(feed.poll())
     assert all(each.state is RunState.RECORDING for each in snapshots)
     assert all(isinstance(each.calls, tuple) and each.calls for each in snapshots)
-    recorded.tell("end")
+    recorded.send("end")
     snapshots.append(feed.poll())
     assert snapshots[-1].state is RunState.ENDED
     calls, times, steps = Counter(), Counter(), 0
@@ -131,9 +131,9 @@ def test_the_sums_of_all_snapshots_are_the_tables_of_the_closed_run(recorded: Re
 
 def test_a_program_that_was_killed_is_read_to_its_end(recorded: Recorded) -> None:
     feed = Feed(recorded.run)
-    recorded.tell("5")
+    recorded.send("5")
     assert feed.poll().state is RunState.RECORDING
-    recorded.tell("die")
+    recorded.send("die")
     recorded.close()
     snapshot = feed.poll()
     assert (snapshot.state, feed.is_over) == (RunState.ENDED, True)
@@ -141,7 +141,7 @@ def test_a_program_that_was_killed_is_read_to_its_end(recorded: Recorded) -> Non
 
 
 def test_a_run_that_was_closed_is_refused(recorded: Recorded) -> None:
-    recorded.tell("end")
+    recorded.send("end")
     gpuprof.open(recorded.run)
     with refused(RunError, "not_recording"):
         Feed(recorded.run)
@@ -152,7 +152,7 @@ def test_a_run_that_was_closed_is_refused(recorded: Recorded) -> None:
 
 
 def test_a_process_leads_to_the_run_that_it_records(recorded: Recorded) -> None:
-    recorded.tell("1")
+    recorded.send("1")
     assert run_of(recorded.process.pid) == recorded.run
     assert run_of(os.getpid()) is None
     snapshot = open_feed(str(recorded.process.pid)).poll()
@@ -163,10 +163,10 @@ def test_a_process_leads_to_the_run_that_it_records(recorded: Recorded) -> None:
 
 def test_a_folder_that_was_removed_ends_the_feed(recorded: Recorded) -> None:
     feed = Feed(recorded.run)
-    recorded.tell("1")
+    recorded.send("1")
     feed.poll()
     recorded.run.rename(recorded.run.with_name("moved.gpuprof"))
-    recorded.tell("1")
+    recorded.send("1")
     snapshot = feed.poll()
     assert snapshot.state is RunState.GONE
     assert snapshot.calls  # files that are open are read all the same

@@ -67,7 +67,7 @@ class Feed:
     def _poll_run(self, follower: SpanFollower, machine: Any, interval_ns: int, now_ns: int) -> Snapshot:
         ended = [process_id for process_id, watch in self._watches.items() if not watch.is_alive]
         operators = self._operators()
-        is_behind = follower.poll(ended, has_operators=operators is None)
+        is_late = follower.poll(ended, has_operators=operators is None)
         states = follower.processes()
         processes = []
         for state in states:
@@ -92,7 +92,7 @@ class Feed:
             operators=operators,
             allocator=not_recorded,
             requests=not_recorded,
-            is_behind=is_behind,
+            is_late=is_late,
             dropped_events=sum(state["dropped_events"] for state in states),
             missed_spans=self._missed(follower),
         )

@@ -106,7 +106,7 @@ class ProcessFigures:
 
 @dataclass(frozen=True, slots=True)
 class MachineFigures:
-    """The whole machine; shares are of all processors' time in the interval."""
+    """The whole machine, in an interval; 1.0 is the time of all its processors."""
 
     processors: int
     cpu_share: float | Unavailable
@@ -122,7 +122,8 @@ class MachineFigures:
 class Snapshot:
     """The figures of one interval. `unix_ns` is its end; calls and steps are those that ended in it.
 
-    `is_behind` is True if the reader has not read all events of the interval. `missed_spans` are spans of the
+    The first snapshot of a run has all calls and steps that were recorded before.
+    `is_late` is True if the reader has not read all events of the interval. `missed_spans` are spans of the
     closed run that were removed before they could be read.
     """
 
@@ -138,7 +139,7 @@ class Snapshot:
     operators: Unavailable | None = Unavailable(MissingReason.NO_RUN)  # why `calls` has none of them
     allocator: Unavailable = Unavailable(MissingReason.NO_RUN)
     requests: Unavailable = Unavailable(MissingReason.NO_RUN)
-    is_behind: bool = False
+    is_late: bool = False
     dropped_events: int = 0
     missed_spans: int = 0
 

@@ -50,14 +50,14 @@ class SpanFollower:
     ) -> bool:
         """Take in new events; returns whether more are waiting. `ended` are processes that exist no more."""
         self._has_operators = has_operators
-        is_behind = self._native.poll(list(ended), most_events, self._take)
+        is_late = self._native.poll(list(ended), most_events, self._take)
         self._learn()
         modes = self._native.take_modes()
         for process_id in np.unique(modes["process_id"]).tolist():
             self._window(process_id).add_modes(
                 {name: column[modes["process_id"] == process_id] for name, column in modes.items()}
             )
-        return is_behind
+        return is_late
 
     def processes(self) -> list[dict[str, Any]]:
         """Return the state of each process, as the native core has it."""
