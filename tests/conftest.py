@@ -7,6 +7,7 @@ import contextlib
 import os
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -34,6 +35,8 @@ with contextlib.suppress(ImportError):
     hypothesis.settings.load_profile("gpuprof")
 
 pytest_plugins = ["optional_tools"]
+# A shell starts background commands with the interrupt signal ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 LONGEST_PROGRAM_S = 180  # ends what hangs; a busy machine needs a minute
 
 

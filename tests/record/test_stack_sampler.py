@@ -204,7 +204,7 @@ def second_innermost() -> int:
 
 def test_stacks_that_change_while_they_are_read_are_not_mixed(tmp_path: Path) -> None:
     """Two ways through functions of the same depth, taken in turns while they are read."""
-    stacks = sampled(tmp_path, lambda: outermost(for_cpu_time(0.4)), interval_ns=50_000)
+    stacks = sampled(tmp_path, lambda: outermost(for_cpu_time(1.0)), interval_ns=50_000)
     ways = [["outermost", f"{way}_way", f"{way}_middle", f"{way}_innermost"] for way in ("first", "second")]
     names = {name for way in ways for name in way}
     found = [
@@ -212,7 +212,7 @@ def test_stacks_that_change_while_they_are_read_are_not_mixed(tmp_path: Path) ->
         for texts in texts_of(stacks)
     ]
     mixed = sum(all(each != way[: len(each)] for way in ways) for each in found)
-    assert sum(len(each) > 1 for each in found) > 20
+    assert sum(len(each) > 1 for each in found) > 10
     # Two moments a fraction of a microsecond apart, with the same frame innermost, remain. With one copy
     # instead of two, 5% or more of these stacks were mixed if the sampler had a processor of its own.
     assert mixed <= len(found) // 40
