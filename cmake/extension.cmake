@@ -34,6 +34,7 @@ pybind11_add_module(_native
     csrc/python/stack_file.cpp
     csrc/python/stack_sampler.cpp
     csrc/python/thread_usage.cpp
+    csrc/python/outermost_calls.cpp
     csrc/python/watched_calls.cpp)
 target_link_libraries(_native PRIVATE gpuprof_analysis gpuprof_load gpuprof_cpu gpuprof_gpu_ceilings)
 target_compile_definitions(_native PRIVATE

@@ -89,5 +89,6 @@ bool register_ranges(PyObject* module) noexcept;
 bool register_quiet_call(PyObject* module) noexcept;
 bool register_pauses(PyObject* module) noexcept;
 bool register_watched_calls(PyObject* module) noexcept;
+bool register_outermost_calls(PyObject* module) noexcept;
 
 }  // namespace gpuprof::python

@@ -139,6 +139,10 @@ class Recording:
             return
         self._start_sources()
 
+    def abandon(self) -> None:
+        """Let go of the folder of a paused recording, which is complete up to its pause."""
+        self._unlock()
+
     def stop_announcements(self) -> None:
         """Have PyTorch announce nothing more on this thread, of a forked child that ends."""
         if (operators := self._sources.get("operators")) is not None:
@@ -345,6 +349,19 @@ def record_program(recording: Recording) -> None:
     """Begin the recording of a whole program, which gives way to the program's own."""
     recording.start()
     _OfProgram.recording = recording
+
+
+def end_program(recording: Recording, *, wait: bool) -> bool:
+    """End what `record_program` began; returns False where it is paused, and `wait` is to leave it so."""
+    if _OfProgram.recording is not recording:
+        if wait:
+            return False
+        # The end of the program, inside its own recording: what was recorded until the pause remains.
+        recording.abandon()
+        return True
+    _OfProgram.recording = None
+    recording.stop()
+    return True
 
 
 def pause_for_program() -> Recording | None:
