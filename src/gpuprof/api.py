@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuprof import _native, load
+from gpuprof.always_on import Windows, windows
 from gpuprof.errors import BenchmarkError, GpuprofError, RecordingError, RunError, UnavailableError, WorkError
 from gpuprof.opened_run import (
     Run,
@@ -37,6 +38,7 @@ __all__ = [
     "RunError",
     "SummaryKind",
     "UnavailableError",
+    "Windows",
     "WorkError",
     "__version__",
     "benchmark",
@@ -51,6 +53,7 @@ __all__ = [
     "run_program",
     "span",
     "summary_difference",
+    "windows",
     "write_flamegraph",
 ]
 

@@ -17,6 +17,8 @@ import click
 
 from gpuprof.cli.options import numbers
 from gpuprof.cli.usage import UsageError
+from gpuprof.cli.windows import NAMES as WINDOW_NAMES
+from gpuprof.cli.windows import check_for_windows, record_windows, requested_windows, window_options
 from gpuprof.errors import GpuprofError, NothingRecordedError, NotRecordedError, RunError
 from gpuprof.record.options import GpuOption, OtherProfiler, RecordingOptions, WhichCeilings
 
@@ -159,6 +161,7 @@ class ProgramCommand(click.Command):
     "--trust-pickle", is_flag=True, help="With --model: load pickled files, which can run any code."
 )
 @click.option("--save-dir", metavar="DIR", help="Write the run to a new folder in DIR.")
+@window_options
 @click.pass_context
 def run(
     context: click.Context,
@@ -194,6 +197,7 @@ def run(
         python="auto" if python is None else python,
         profiler=profiler,
     )
+    windows = requested_windows({name: of_model.pop(name) for name in WINDOW_NAMES})
     program = _with_model(context.meta[_PROGRAM], of_model, profiler)
     if program is None:
         raise UsageError("no_program", "no program to run; hint: name a script, or a module after -m.")
@@ -201,6 +205,9 @@ def run(
         raise UsageError("no_folder_name", "--out is empty; hint: name a new folder, or leave it out.")
     program = _resolved(program)
     _check(options)
+    if windows is not None:
+        check_for_windows(options)
+        context.exit(record_windows(program, options, windows, out))
     name = of_model["model"] or program.target
     if save_dir is not None or of_model["model"] is not None:
         out = _out_of(save_dir, out, name)

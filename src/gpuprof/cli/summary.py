@@ -97,6 +97,9 @@ def summary(
         raise UsageError(
             "needs_against", "--scale needs --against; hint: add --against OLD, or leave it out."
         )
+    if is_windows_folder(Path(runs[0])):
+        print_windows(Path(runs[0]), as_json=as_json)
+        return
     recorded = api.open(runs[0])
     table = _table(recorded, by, process)
     devices = _devices(recorded)

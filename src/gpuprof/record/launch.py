@@ -8,6 +8,7 @@ the folder stays, and another variable has Python processes that the program sta
 
 from __future__ import annotations
 
+import atexit
 import errno
 import json
 import os
@@ -23,6 +24,8 @@ from gpuprof.record.options import RecordingOptions
 from gpuprof.record.other_profilers import begin_profiler
 from gpuprof.record.recording import Recording, record_program
 from gpuprof.record.recording_folder import mark_refused
+from gpuprof.record.window_options import WindowOptions
+from gpuprof.record.window_sampler import WindowRecorder
 
 
 def begin() -> None:
@@ -31,6 +34,9 @@ def begin() -> None:
     _restore("PYTHONPATH", described["PYTHONPATH"])
     if "profiler" in described:
         begin_profiler(described["profiler"], Path(described["results"]))
+        return
+    if "windows" in described:
+        _begin_windows(described)
         return
     options = RecordingOptions.from_plain(described["options"])
     if options.operators:
@@ -48,6 +54,22 @@ def begin() -> None:
     stop_at_exit(recording)
     if options.children:
         offer_run(recording.path, options)
+
+
+def _begin_windows(described: dict[str, Any]) -> None:
+    """Begin to record windows, to the end of the program. Prints a line when it cannot."""
+    options = RecordingOptions.from_plain(described["options"])
+    if options.operators:
+        offer_collector()
+    recorder = WindowRecorder(Path(described["out"]), WindowOptions.from_plain(described["windows"]), options)
+    recorder.sampler.command = [sys.executable, described["target"], *described["arguments"]]
+    try:
+        recorder.start()
+    except (GpuprofError, OSError) as error:
+        line = f"gpuprof: {error}{_hint_for(error)}; the program runs without windows"
+        print(line, file=sys.stderr, flush=True)
+        return
+    atexit.register(recorder.stop)
 
 
 def _hint_for(error: GpuprofError | OSError) -> str:

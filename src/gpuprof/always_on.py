@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Record windows of a long program: of this process, or of a program in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from gpuprof import _native
+from gpuprof.errors import RecordingError
+from gpuprof.opened_run import PathLike, Run
+from gpuprof.record.environment import environment_for
+from gpuprof.record.options import GpuOption, PythonOption, RecordingOptions
+from gpuprof.record.supervise import program_command, run_command, target_path
+from gpuprof.record.window_options import WindowOptions, parse_bytes, parse_seconds
+from gpuprof.record.window_sampler import WindowRecorder
+from gpuprof.run.windows import (
+    create_windows,
+    finish,
+    free_windows_name,
+    keep_windows,
+    keeper_command,
+    open_windows,
+)
+
+class Windows:
+    """The context manager that `windows` returns. `runs` are the retained windows."""
+
+    def __init__(self, path: Path, options: WindowOptions, recording_options: RecordingOptions) -> None:
+        self.path = path
+        self._options = options
+        self._recording_options = recording_options
+        self._recorder: WindowRecorder | None = None
+        self._last_end_ns: int | None = None
+        self._process_id = os.getpid()
+
+    def __enter__(self) -> Windows:
+        if self._recorder is not None:
+            raise RecordingError("entered_twice", "windows can be entered once", hint="call gpuprof.windows again")
+        create_windows(self.path, self._options, [sys.executable, *getattr(sys, "argv", [])])
+        recorder = WindowRecorder(self.path, self._options, self._recording_options)
+        recorder.start()
+        self._recorder = recorder
+        self._start_keeper()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._recorder is not None
+        self._recorder.stop()
+        if os.getpid() == self._process_id:
+            finish(self.path)
+
+    def step_ended(self) -> None:
+        """Report the end of a step, in a program whose steps are neither an optimizer's nor calls of a model."""
+        assert self._recorder is not None
+        if self._last_end_ns is not None:
+            self._recorder.sampler.step_ended(self._last_end_ns, time.monotonic_ns())
+        self._last_end_ns = time.monotonic_ns()
+
+    @property
+    def index(self) -> dict[str, Any]:
+        """What `windows.json` holds: the retained windows, and why each was kept."""
+        return open_windows(self.path)
+
+    @property
+    def runs(self) -> list[Run]:
+        """The retained windows, oldest first."""
+        return [Run(self.path / each["run"]) for each in self.index["windows"]]
+
+    def _start_keeper(self) -> None:
+        if _native.adopts_orphans():
+            # A detached process would be this program's child in the end: a thread closes windows here.
+            threading.Thread(target=keep_windows, args=(self.path,), daemon=True).start()
+            return
+        words = [os.fsencode(word) for word in keeper_command(self.path)]
+        environment = [os.fsencode(f"{name}={value}") for name, value in os.environ.items()]
+        null = os.open(os.devnull, os.O_RDONLY)
+        try:
+            _native.start_detached(words, environment, null)
+        finally:
+            os.close(null)
+
+
+def windows(
+    *,
+    out: PathLike | None = None,
+    every: float | str = 60.0,
+    duration: float | str = 2.0,
+    when: str | None = None,
+    keep: int = 20,
+    disk: int | str = "2GB",
+    layers: bool = True,
+    operators: bool = True,
+    gpu: GpuOption = "auto",
+    python: PythonOption = False,
+) -> Windows:
+    """Record a window of `duration` seconds each `every` seconds of the `with` block (docs/always-on.md).
+
+    `out` is a new folder, by default PROGRAM.windows. `when` begins another window after a step such as
+    `step > 1.5x` (of the median), `step > p99` or `step > 200ms`, at most one in each `every`. Half of the `keep`
+    retained windows are those with the slowest steps, half a sample of all; together they take at most `disk`
+    bytes. Another process closes them. Raises RecordingError for what cannot be recorded.
+    """
+    options = WindowOptions(
+        every_s=parse_seconds(every) if isinstance(every, str) else float(every),
+        duration_s=parse_seconds(duration) if isinstance(duration, str) else float(duration),
+        when=when,
+        keep=keep,
+        disk_bytes=parse_bytes(disk) if isinstance(disk, str) else int(disk),
+    )
+    stem = Path(getattr(sys, "argv", [""])[0] or "program").stem
+    path = Path(out) if out is not None else free_windows_name(stem)
+    return Windows(path, options, RecordingOptions(layers=layers, operators=operators, gpu=gpu, python=python))
+
+
+def run_windows(
+    target: str,
+    arguments: Sequence[str],
+    options: RecordingOptions,
+    windows_options: WindowOptions,
+    *,
+    is_module: bool,
+    out: Path | None,
+) -> tuple[int, Path, dict[str, Any]]:
+    """Run a program with windows; returns its exit code, the folder and the index.
+
+    Raises RecordingError or RunError when the target or the folder is unusable; then nothing was run.
+    """
+    # The script or module is checked as for a whole recording.
+    named = target_path(target, is_module=is_module, out=out)
+    folder = named if out is not None else free_windows_name(named.stem)
+    command = [sys.executable, target, *arguments]
+    create_windows(folder, windows_options, command)
+    described = {
+        "out": str(folder.resolve()),
+        "options": options.to_plain(),
+        "windows": windows_options.to_plain(),
+        "target": target,
+        "arguments": list(arguments),
+    }
+    keeper: list[subprocess.Popen[bytes]] = []
+
+    def start_keeper() -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        # In a session of its own: Ctrl-C is for the program, and the keeper ends after it.
+        keeper.append(
+            subprocess.Popen(
+                keeper_command(folder),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        )
+
+    code = run_command(
+        program_command(target, arguments, is_module=is_module), environment_for(described), start_keeper
+    )
+    for process in keeper:
+        process.wait()
+    return code, folder, finish(folder)

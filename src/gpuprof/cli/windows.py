@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of `gpuprof run` that record windows of a long program, and the table of a folder of windows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gpuprof.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from gpuprof.record.options import RecordingOptions
+    from gpuprof.record.window_options import WindowOptions
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+NAMES = ("every", "for_", "when", "keep", "disk")
+
+
+def window_options(command: _Command) -> _Command:
+    """Add the options of windows to a command."""
+    options = [
+        click.option("--every", metavar="60s", help="Record a window in each interval of this length."),
+        click.option("--for", "for_", metavar="2s", help="With --every: length of a window. Default: 2s."),
+        click.option(
+            "--when",
+            metavar="CONDITION",
+            help="Record a window after a slow step: 'step > 1.5x' (of the median), 'step > p99', "
+            "'step > 200ms'. At most one in each --every. Default of --every: 60s.",
+        ),
+        click.option(
+            "--keep",
+            type=click.IntRange(min=2),
+            metavar="N",
+            help="With --every: retain N windows, half of them the slowest, half a sample. Default: 20.",
+        ),
+        click.option(
+            "--disk", metavar="2GB", help="With --every: retain windows of this size at most. Default: 2GB."
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def requested_windows(given: dict[str, Any]) -> WindowOptions | None:
+    """Return the windows that the options ask for, None for a whole recording. Raises GpuprofError."""
+    from gpuprof.record.window_options import WindowOptions, parse_bytes, parse_seconds
+
+    if given["every"] is None and given["when"] is None:
+        others = {"--for": given["for_"], "--keep": given["keep"], "--disk": given["disk"]}
+        if missing := next((name for name, value in others.items() if value is not None), None):
+            raise UsageError("needs_every", f"{missing} needs an interval; hint: add --every 60s.")
+        return None
+    return WindowOptions(
+        every_s=parse_seconds(given["every"] or "60s"),
+        duration_s=parse_seconds(given["for_"] or "2s"),
+        when=given["when"],
+        keep=given["keep"] or 20,
+        disk_bytes=parse_bytes(given["disk"] or "2GB"),
+    )
+
+
+def check_for_windows(options: RecordingOptions) -> None:
+    """Refuse options of a whole recording that windows do not support."""
+    refused = {
+        "--work": options.work,
+        "--counters": options.counters,
+        "--children": options.children,
+        f"--profiler {options.profiler}": options.profiler is not None,
+    }
+    if given := next((name for name, is_on in refused.items() if is_on), None):
+        raise UsageError("windows_conflict", f"--every cannot be combined with {given}; hint: leave one out.")
+
+
+def record_windows(program: Any, options: RecordingOptions, windows: WindowOptions, out: str | None) -> int:
+    """Run a program with windows, print one line at its end, and return its exit code."""
+    import contextlib
+    import shlex
+
+    from gpuprof.always_on import run_windows
+    from gpuprof.text.sanitize import escape_text
+
+    code, folder, index = run_windows(
+        program.target,
+        program.arguments,
+        options,
+        windows,
+        is_module=program.is_module,
+        out=None if out is None else Path(out),
+    )
+    kept = len(index["windows"])
+    with contextlib.suppress(OSError):
+        path = shlex.quote(str(folder))
+        click.echo(
+            escape_text(f"gpuprof: {kept} windows in {folder}; view them with: gpuprof summary {path}"), err=True
+        )
+    return code
+
+
+def print_windows(folder: Path, *, as_json: bool) -> None:
+    """Print the windows of a folder, oldest first."""
+    from gpuprof.run.windows import open_windows
+    from gpuprof.text.sanitize import escape_text
+    from gpuprof.text.units import format_duration
+
+    index = open_windows(folder)
+    if as_json:
+        click.echo(json.dumps({"windows": str(folder), **index, "runs": index["windows"]}, indent=2))
+        return
+    rows = index["windows"]
+    click.echo(escape_text(f"{folder}: {len(rows)} windows, {index['removed']} removed, {index['failed']} failed"))
+    if not rows:
+        return
+    click.echo(f"\n{'run':<16} {'begin (UTC)':<20} {'reason':<9} {'kept as':<15} {'steps':>6} {'slowest step':>13}")
+    for row in rows:
+        begin_ns = row.get("begin_unix_ns")
+        begin = (
+            "-"
+            if begin_ns is None
+            else datetime.fromtimestamp(begin_ns / 1e9, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+        )
+        trigger = row.get("trigger") or {}
+        slowest_ns = max(row.get("slowest_step_ns") or 0, trigger.get("step_ns") or 0)
+        slowest = format_duration(slowest_ns) if slowest_ns else "-"
+        steps = "-" if row.get("steps") is None else str(row["steps"])
+        kept_as = ", ".join(row["kept_as"])
+        line = f"{row['run']:<16} {begin:<20} {row['reason']:<9} {kept_as:<15} {steps:>6} {slowest:>13}"
+        click.echo(escape_text(line))
+    click.echo(escape_text(f"\nview a window with: gpuprof summary {folder / rows[-1]['run']}"))
