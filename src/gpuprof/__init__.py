@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         open,  # noqa: A004 - the contract's name
         plan_capacity,
         profile,
+        windows,
     )
     from gpuprof.errors import (
         BenchmarkError,
@@ -57,6 +58,7 @@ __all__ = [
     "plan_capacity",
     "profile",
     "span",
+    "windows",
 ]
 
 _offer_collector()

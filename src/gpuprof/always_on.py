@@ -18,6 +18,7 @@ from gpuprof.errors import RecordingError
 from gpuprof.opened_run import PathLike, Run
 from gpuprof.record.environment import environment_for
 from gpuprof.record.options import GpuOption, PythonOption, RecordingOptions
+from gpuprof.record.recording_folder import LOCK_FILE
 from gpuprof.record.supervise import program_command, run_command, target_path
 from gpuprof.record.window_options import WindowOptions, parse_bytes, parse_seconds
 from gpuprof.record.window_sampler import WindowRecorder
@@ -168,5 +169,7 @@ def run_windows(
         program_command(target, arguments, is_module=is_module), environment_for(described), start_keeper
     )
     for process in keeper:
+        if not (folder / LOCK_FILE).exists():
+            process.terminate()  # it would wait for a program that never began
         process.wait()
     return code, folder, finish(folder)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from gpuprof.cli.options import SidesCommand, check_sides
 from gpuprof.cli.usage import BadParameter, UsageError
+from gpuprof.cli.windows import print_windows
 
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
@@ -97,6 +99,8 @@ def summary(
         raise UsageError(
             "needs_against", "--scale needs --against; hint: add --against OLD, or leave it out."
         )
+    from gpuprof.run.windows import is_windows_folder
+
     if is_windows_folder(Path(runs[0])):
         print_windows(Path(runs[0]), as_json=as_json)
         return

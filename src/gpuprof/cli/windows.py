@@ -131,4 +131,5 @@ def print_windows(folder: Path, *, as_json: bool) -> None:
         kept_as = ", ".join(row["kept_as"])
         line = f"{row['run']:<16} {begin:<20} {row['reason']:<9} {kept_as:<15} {steps:>6} {slowest:>13}"
         click.echo(escape_text(line))
-    click.echo(escape_text(f"\nview a window with: gpuprof summary {folder / rows[-1]['run']}"))
+    click.echo()
+    click.echo(escape_text(f"view a window with: gpuprof summary {folder / rows[-1]['run']}"))

@@ -282,7 +282,7 @@ def keep_windows(folder: Path) -> None:
 def _await_program(folder: Path) -> None:
     """Wait until the program has taken its folder, or for as long as an interpreter may need to start."""
     deadline_s = time.monotonic() + _LONGEST_START_S
-    while time.monotonic() < deadline_s and not (folder / LOCK_FILE).exists() and os.getppid() > 1:
+    while time.monotonic() < deadline_s and not (folder / LOCK_FILE).exists():
         time.sleep(_PERIOD_S / 10)
 
 
