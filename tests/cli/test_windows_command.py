@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof run --every`: a program is unharmed, and leaves a folder of windows."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gpuprof.cli.main import main
+
+# It ends once it has seen its second window, so no duration of the machine matters.
+PROGRAM = """
+import os, sys, time
+folder = sys.argv[1]
+def windows():
+    return len([each for each in os.listdir(folder) if each.endswith(".gpuprof")])
+while windows() < 2:
+    sum(range(1000))
+print("out", sys.argv)
+print("err", file=sys.stderr)
+if sys.argv[2] == "kill":
+    os.kill(os.getpid(), 9)
+sys.exit(7)
+"""
+
+
+def run(tmp_path: Path, end: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "serve.py").write_text(PROGRAM)
+    words = [sys.executable, "-m", "gpuprof", "run", "--every", "200ms", "--for", "100ms", "--out", "w.windows"]
+    return subprocess.run(
+        [*words, "serve.py", "w.windows", end], cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False
+    )
+
+
+def test_output_and_exit_code_are_the_programs(tmp_path: Path) -> None:
+    done = run(tmp_path, "exit")
+    assert done.returncode == 7
+    assert done.stdout == "out ['serve.py', 'w.windows', 'exit']\n"
+    ours = [line for line in done.stderr.splitlines() if line.startswith("gpuprof: ")]
+    assert len(ours) == 1
+    assert [line for line in done.stderr.splitlines() if line not in ours] == ["err"]
+    shown = CliRunner().invoke(main, ["summary", str(tmp_path / "w.windows"), "--json"])
+    assert shown.exit_code == 0, shown.output
+    index = json.loads(shown.output)
+    assert len(index["windows"]) == 2
+    for each in index["windows"]:
+        opened = CliRunner().invoke(main, ["summary", str(tmp_path / "w.windows" / each["run"])])
+        assert opened.exit_code == 0, opened.output
+    assert CliRunner().invoke(main, ["summary", str(tmp_path / "w.windows")]).exit_code == 0
+
+
+def test_a_killed_program_keeps_its_windows(tmp_path: Path) -> None:
+    done = run(tmp_path, "kill")
+    assert done.returncode == 128 + signal.SIGKILL
+    index = json.loads((tmp_path / "w.windows" / "windows.json").read_text())
+    assert len(index["windows"]) == 2
+    assert not [name for name in os.listdir(tmp_path / "w.windows") if name.endswith(".lock")]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--every", "soon"], "invalid_duration"),
+        (["--every", "3s", "--for", "2s"], "invalid_windows"),
+        (["--for", "2s"], "needs_every"),
+        (["--every", "60s", "--when", "loss > 3"], "invalid_trigger"),
+        (["--every", "60s", "--disk", "2"], "invalid_size"),
+        (["--every", "60s", "--work"], "windows_conflict"),
+    ],
+)
+def test_refusals_are_one_line(tmp_path: Path, words: list[str], code: str) -> None:
+    (tmp_path / "serve.py").write_text("raise SystemExit('ran')")
+    done = CliRunner().invoke(main, ["run", *words, str(tmp_path / "serve.py")])
+    assert done.exit_code == 2
+    assert len(done.output.strip().splitlines()) == 1
+    assert code
