@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from gpuprof.cli.main import main
+from gpuprof.cli.main import execute
+from gpuprof.cli.run import run as run_command
+from gpuprof.errors import GpuprofError
 
 # It ends once it has seen its second window, so no duration of the machine matters.
 PROGRAM = """
@@ -39,21 +40,22 @@ def run(tmp_path: Path, end: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_output_and_exit_code_are_the_programs(tmp_path: Path) -> None:
+def test_output_and_exit_code_are_the_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = run(tmp_path, "exit")
     assert done.returncode == 7
     assert done.stdout == "out ['serve.py', 'w.windows', 'exit']\n"
     ours = [line for line in done.stderr.splitlines() if line.startswith("gpuprof: ")]
     assert len(ours) == 1
     assert [line for line in done.stderr.splitlines() if line not in ours] == ["err"]
-    shown = CliRunner().invoke(main, ["summary", str(tmp_path / "w.windows"), "--json"])
-    assert shown.exit_code == 0, shown.output
-    index = json.loads(shown.output)
+    folder = tmp_path / "w.windows"
+    assert execute(["summary", str(folder), "--json"]) == 0
+    index = json.loads(capsys.readouterr().out)
     assert len(index["windows"]) == 2
+    assert execute(["summary", str(folder)]) == 0
+    listed = capsys.readouterr().out
     for each in index["windows"]:
-        opened = CliRunner().invoke(main, ["summary", str(tmp_path / "w.windows" / each["run"])])
-        assert opened.exit_code == 0, opened.output
-    assert CliRunner().invoke(main, ["summary", str(tmp_path / "w.windows")]).exit_code == 0
+        assert each["run"] in listed
+        assert execute(["summary", str(folder / each["run"])]) == 0
 
 
 def test_a_killed_program_keeps_its_windows(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_a_killed_program_keeps_its_windows(tmp_path: Path) -> None:
 )
 def test_refusals_are_one_line(tmp_path: Path, words: list[str], code: str) -> None:
     (tmp_path / "serve.py").write_text("raise SystemExit('ran')")
-    done = CliRunner().invoke(main, ["run", *words, str(tmp_path / "serve.py")])
-    assert done.exit_code == 2
-    assert len(done.output.strip().splitlines()) == 1
-    assert code
+    with pytest.raises(GpuprofError) as refusal:
+        run_command.main([*words, str(tmp_path / "serve.py")], standalone_mode=False)
+    assert refusal.value.code == code
+    assert "\n" not in str(refusal.value)

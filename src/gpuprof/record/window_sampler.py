@@ -163,6 +163,7 @@ class WindowSampler:
             return
         self._number += 1
         path = self.folder / f"w{self._number:06d}{WINDOW_SUFFIX}"
+        recording: Recording | None = None
         try:
             free = os.statvfs(self.folder)
             if free.f_bavail * free.f_frsize < LEAST_FREE_BYTES:
@@ -179,6 +180,12 @@ class WindowSampler:
                 self._fail(str(error))
             self.skipped += 1
             return
+        except BaseException:
+            # An interrupt of the program: what has begun must not continue unseen.
+            if recording is not None:
+                end_program(recording, wait=False)
+            shutil.rmtree(path, ignore_errors=True)
+            raise
         self._facts = {
             "number": self._number,
             "reason": reason,
