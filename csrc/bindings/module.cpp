@@ -6,10 +6,9 @@
 PYBIND11_MODULE(_native_of_main_interpreter, module) {
     module.doc() = "The native core of gpuprof.";
     namespace hot = gpuprof::python;
-    for (auto* registrar :
-         {&hot::register_context, &hot::register_span, &hot::register_layers, &hot::register_ranges,
-          &hot::register_quiet_call, &hot::register_pauses, &hot::register_watched_calls,
-          &hot::register_outermost_calls})
+    for (auto* registrar : {&hot::register_context, &hot::register_span, &hot::register_layers,
+                            &hot::register_ranges, &hot::register_quiet_call, &hot::register_pauses,
+                            &hot::register_watched_calls, &hot::register_outermost_calls})
         if (!registrar(module.ptr())) throw pybind11::error_already_set();
     gpuprof::bindings::bind_record(module);
     gpuprof::bindings::bind_gpu(module);

@@ -8,7 +8,7 @@
 namespace gpuprof::python {
 namespace {
 
-// Under the interpreter lock. `original` stays after a release: whoever intercepted the function meanwhile
+// Under the interpreter lock. `original` stays after a release: what intercepted the function meanwhile
 // may still call through us.
 struct OutermostWatch {
     PyObject* function = nullptr;

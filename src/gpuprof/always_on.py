@@ -31,6 +31,7 @@ from gpuprof.run.windows import (
     open_windows,
 )
 
+
 class Windows:
     """The context manager that `windows` returns. `runs` are the retained windows."""
 
@@ -44,7 +45,9 @@ class Windows:
 
     def __enter__(self) -> Windows:
         if self._recorder is not None:
-            raise RecordingError("entered_twice", "windows can be entered once", hint="call gpuprof.windows again")
+            raise RecordingError(
+                "entered_twice", "windows can be entered only once", hint="call windows again"
+            )
         create_windows(self.path, self._options, [sys.executable, *getattr(sys, "argv", [])])
         recorder = WindowRecorder(self.path, self._options, self._recording_options)
         recorder.start()
@@ -64,7 +67,7 @@ class Windows:
             finish(self.path)
 
     def step_ended(self) -> None:
-        """Report the end of a step, in a program whose steps are neither an optimizer's nor calls of a model."""
+        """Report the end of a step that is neither an optimizer's nor a call of a model."""
         assert self._recorder is not None
         if self._last_end_ns is not None:
             self._recorder.sampler.step_ended(self._last_end_ns, time.monotonic_ns())
@@ -110,9 +113,9 @@ def windows(
     """Record a window of `duration` seconds each `every` seconds of the `with` block (docs/always-on.md).
 
     `out` is a new folder, by default PROGRAM.windows. `when` begins another window after a step such as
-    `step > 1.5x` (of the median), `step > p99` or `step > 200ms`, at most one in each `every`. Half of the `keep`
-    retained windows are those with the slowest steps, half a sample of all; together they take at most `disk`
-    bytes. Another process closes them. Raises RecordingError for what cannot be recorded.
+    `step > 1.5x` (of the median), `step > p99` or `step > 200ms`, at most one in each `every`. Half of the
+    `keep` retained windows are those with the slowest steps, half a sample of all; together they take at most
+    `disk` bytes. Another process closes them. Raises RecordingError for what cannot be recorded.
     """
     options = WindowOptions(
         every_s=parse_seconds(every) if isinstance(every, str) else float(every),
@@ -123,7 +126,8 @@ def windows(
     )
     stem = Path(getattr(sys, "argv", [""])[0] or "program").stem
     path = Path(out) if out is not None else free_windows_name(stem)
-    return Windows(path, options, RecordingOptions(layers=layers, operators=operators, gpu=gpu, python=python))
+    recording = RecordingOptions(layers=layers, operators=operators, gpu=gpu, python=python)
+    return Windows(path, options, recording)
 
 
 def run_windows(

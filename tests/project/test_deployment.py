@@ -48,7 +48,7 @@ def test_the_listed_metrics_are_exported() -> None:
     if "gpuprof_" not in sources:
         pytest.skip("this revision has no gpuprof metrics")
     # A counter may be named without the suffix that the exporter adds.
-    missing = [name for name in listed() if name not in sources and name.removesuffix("_total") not in sources]
+    missing = [name for name in listed() if name.removesuffix("_total") not in sources]
     assert not missing
 
 
@@ -126,9 +126,8 @@ def test_a_raised_limit_fails_the_test_of_the_rules(tmp_path: Path) -> None:
     changed = RULES.read_text().replace("> 1.2 *", "> 9 *")
     (tmp_path / "rules.yml").write_text(changed)
     shutil.copy(RULES.with_name("rules-test.yml"), tmp_path)
-    done = subprocess.run(
-        ["promtool", "test", "rules", str(tmp_path / "rules-test.yml")], capture_output=True, timeout=60, check=False
-    )
+    words = ["promtool", "test", "rules", str(tmp_path / "rules-test.yml")]
+    done = subprocess.run(words, capture_output=True, timeout=60, check=False)
     assert done.returncode == 1
 
 

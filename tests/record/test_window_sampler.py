@@ -24,7 +24,7 @@ STEP_NS = 10_000_000
 
 
 class Program:
-    """A program with a clock of its own, whose steps take as long as it is told."""
+    """A program with a clock of its own, whose steps take as long as the test wants."""
 
     def __init__(self, folder: Path, options: WindowOptions, recording: RecordingOptions = QUIET) -> None:
         self.now_ns = 0
@@ -141,7 +141,8 @@ def test_windows_wait_while_others_are_not_closed(tmp_path: Path) -> None:
 
 
 def test_a_window_that_grows_too_large_ends(tmp_path: Path) -> None:
-    program = Program(tmp_path / "p.windows", WindowOptions(every_s=10.0, duration_s=5.0, disk_bytes=16_000_000))
+    options = WindowOptions(every_s=10.0, duration_s=5.0, disk_bytes=16_000_000)
+    program = Program(tmp_path / "p.windows", options)
     program.steps(1000)
     assert program.sampler.is_recording
     (window,) = program.folder.glob("*.gpuprof")
@@ -164,7 +165,8 @@ def test_quantiles_of_the_last_thousand_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "step", "step > ", "step > 1x", "step > 0ms", "step > p100", "step > p5", "loss > 3", "step > 5"]
+    "text",
+    ["", "step", "step > ", "step > 1x", "step > 0ms", "step > p100", "step > p5", "a > 3", "step > 5"],
 )
 def test_wrong_triggers_are_refused(text: str) -> None:
     with pytest.raises(RecordingError) as refusal:
@@ -175,13 +177,17 @@ def test_wrong_triggers_are_refused(text: str) -> None:
 def test_amounts() -> None:
     assert [parse_seconds(each) for each in ("60s", "500ms", "5m", "1.5h", "2")] == [60, 0.5, 300, 5400, 2]
     assert [parse_bytes(each) for each in ("2GB", "500 MiB")] == [2 * 10**9, 500 * 2**20]
-    for function, text in ((parse_seconds, "soon"), (parse_seconds, "-1s"), (parse_bytes, "2"), (parse_bytes, "x")):
+    for text in ("soon", "-1s"):
         with pytest.raises(RecordingError):
-            function(text)
+            parse_seconds(text)
+    for text in ("2", "x"):
+        with pytest.raises(RecordingError):
+            parse_bytes(text)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"duration_s": 0.01}, {"every_s": 3.0}, {"keep": 1}, {"disk_bytes": 1}, {"every_s": float("nan")}]
+    "wrong",
+    [{"duration_s": 0.01}, {"every_s": 3.0}, {"keep": 1}, {"disk_bytes": 1}, {"every_s": float("nan")}],
 )
 def test_options_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(RecordingError) as refusal:

@@ -89,7 +89,9 @@ def test_damage_is_counted_and_removed(tmp_path: Path) -> None:
     assert refusal.value.code == "damaged"
 
 
-LAYERS = "SELECT name, count(*) AS calls FROM spans WHERE kind IN ('layer', 'operator') GROUP BY name ORDER BY name"
+LAYERS = """
+    SELECT name, count(*) AS calls FROM spans WHERE kind IN ('layer', 'operator') GROUP BY name ORDER BY name
+"""
 
 
 def test_a_window_equals_a_recording_of_the_same_steps(tmp_path: Path) -> None:

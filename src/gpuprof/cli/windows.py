@@ -97,7 +97,7 @@ def record_windows(program: Any, options: RecordingOptions, windows: WindowOptio
     with contextlib.suppress(OSError):
         path = shlex.quote(str(folder))
         click.echo(
-            escape_text(f"gpuprof: {kept} windows in {folder}; view them with: gpuprof summary {path}"), err=True
+            escape_text(f"gpuprof: {kept} windows in {folder}; view: gpuprof summary {path}"), err=True
         )
     return code
 
@@ -113,10 +113,14 @@ def print_windows(folder: Path, *, as_json: bool) -> None:
         click.echo(json.dumps({"windows": str(folder), **index, "runs": index["windows"]}, indent=2))
         return
     rows = index["windows"]
-    click.echo(escape_text(f"{folder}: {len(rows)} windows, {index['removed']} removed, {index['failed']} failed"))
+    counts = f"{len(rows)} windows, {index['removed']} removed, {index['failed']} failed"
+    click.echo(escape_text(f"{folder}: {counts}"))
     if not rows:
         return
-    click.echo(f"\n{'run':<16} {'begin (UTC)':<20} {'reason':<9} {'kept as':<15} {'steps':>6} {'slowest step':>13}")
+    click.echo()
+    click.echo(
+        f"{'run':<16} {'begin (UTC)':<20} {'reason':<9} {'kept as':<15} {'steps':>6} {'slowest step':>13}"
+    )
     for row in rows:
         begin_ns = row.get("begin_unix_ns")
         begin = (

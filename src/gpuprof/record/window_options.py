@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from bisect import bisect_left, insort
 from collections import deque
@@ -51,7 +52,7 @@ class WindowOptions:
 
     @property
     def largest_window_bytes(self) -> int:
-        """The size at which a window ends early: one is recorded while another is being closed."""
+        """The size at which a window is stopped: one is recorded while another is being closed."""
         return self.disk_bytes // 8
 
     def to_plain(self) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def parse_seconds(text: str) -> float:
     """Return the seconds of a text such as `60s`, `500ms` or `5m`. Raises RecordingError."""
     match = _AMOUNT.fullmatch(text.strip())
     if match is None or match[2].lower() not in _SECONDS:
-        raise RecordingError("invalid_duration", f"{text!r} is not a duration", hint="such as 60s, 500ms or 5m")
+        raise RecordingError("invalid_duration", f"{text!r} is not a duration", hint="use 60s, 500ms or 5m")
     return float(match[1]) * _SECONDS[match[2].lower()]
 
 
@@ -102,9 +103,9 @@ class StepHistory:
         self._order.append(duration_ns)
         insort(self._sorted, duration_ns)
 
-    def quantile(self, share: float) -> int:
-        """Return the smallest duration that at least this share of the steps does not exceed."""
-        rank = -int(-share * len(self._sorted) // 1)
+    def quantile(self, fraction: float) -> int:
+        """Return the smallest duration that at least this fraction of the steps does not exceed."""
+        rank = math.ceil(fraction * len(self._sorted))
         return self._sorted[min(max(rank, 1), len(self._sorted)) - 1]
 
 
@@ -114,18 +115,22 @@ class Trigger:
     def __init__(self, text: str) -> None:
         match = _TRIGGER.fullmatch(text.strip().lower())
         wrong = RecordingError(
-            "invalid_trigger", f"{text!r} is not a trigger", hint="such as 'step > 1.5x', 'step > p99', 'step > 200ms'"
+            "invalid_trigger",
+            f"{text!r} is not a trigger",
+            hint="use 'step > 1.5x', 'step > p99' or 'step > 200ms'",
         )
         if match is None:
             raise wrong
         is_quantile, number, unit = match[1] == "p", float(match[2]), match[3]
-        self._share = self._factor = self._limit_ns = None
+        self._share: float | None = None
+        self._factor: float | None = None
+        self._limit_ns: float | None = None
         if is_quantile and not unit and 50 <= number < 100:
-            self._share: float | None = number / 100
+            self._share = number / 100
         elif not is_quantile and unit == "x" and number > 1:
-            self._factor: float | None = number
+            self._factor = number
         elif not is_quantile and unit in ("ms", "s", "m", "us") and number > 0:
-            self._limit_ns: float | None = number * {"us": 1e3, "ms": 1e6, "s": 1e9, "m": 6e10}[unit]
+            self._limit_ns = number * {"us": 1e3, "ms": 1e6, "s": 1e9, "m": 6e10}[unit]
         else:
             raise wrong
 

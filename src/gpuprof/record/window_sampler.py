@@ -2,7 +2,7 @@
 """Windows of a long program: short recordings in it, one at a time, that another process closes.
 
 A window begins and ends between two steps, on their thread. If a program has no steps, it begins on the main
-thread between two instructions of Python. The program only maps and unmaps files; tables are written elsewhere.
+thread between two instructions of Python. The program only maps files; tables are written elsewhere.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class WindowSampler:
         self._history = StepHistory()
         self._lock: FolderLock | None = None
         self._process_id = os.getpid()
-        self._busy = threading.Lock()  # taken without waiting: whoever comes second has nothing to do
+        self._busy = threading.Lock()  # taken without waiting: the second caller has nothing to do
         self._recording: Recording | None = None
         self._facts: dict[str, Any] = {}
         self._number = 0

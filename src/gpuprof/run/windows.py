@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder of windows: its index, which windows are retained, and the process that closes them.
 
-The keeper runs next to the program at the lowest priority. It is the only writer of the index. Whoever opens the
-folder after a keeper was killed does what it left.
+The keeper runs next to the program at the lowest priority. It is the only writer of the index. If it was
+killed, the next reader of the folder does what it left.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LONGEST_START_S = 30.0
 
 @dataclass
 class Window:
-    """A closed window: `facts` are those of `window.json`; `kept_as` says why it is retained."""
+    """A closed window: `facts` are those of `window.json`; `kept_as` has why it is retained."""
 
     name: str
     facts: dict[str, Any]
@@ -164,7 +164,8 @@ def _facts_of(path: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):
         facts: dict[str, Any] = json.loads((path / WINDOW_FILE).read_bytes())
         return facts
-    return {"reason": "interval", "trigger": None, "steps": None, "slowest_step_ns": None, "ended_by": "killed"}
+    unknown = dict.fromkeys(("trigger", "steps", "slowest_step_ns"))
+    return {"reason": "unknown", "ended_by": "killed", **unknown}
 
 
 def _size_of(path: Path) -> int:
@@ -198,7 +199,7 @@ def create_windows(folder: Path, options: WindowOptions, command: list[str]) -> 
         raise RunError("exists", f"{folder} exists", hint="specify another folder, or remove it") from None
     except OSError as error:
         raise RunError(
-            "cannot_write", f"cannot make {folder}: {error.strerror}", hint="name a folder that can be written"
+            "cannot_write", f"cannot make {folder}: {error.strerror}", hint="use another folder"
         ) from None
 
 
@@ -223,7 +224,8 @@ def read_index(folder: Path) -> dict[str, Any]:
         WindowOptions.from_plain(index["options"])
         index["windows"], index["removed"], index["failed"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError("damaged", f"{folder / INDEX_FILE} cannot be read ({error})", hint="restore it") from None
+        path = folder / INDEX_FILE
+        raise RunError("damaged", f"{path} cannot be read ({error})", hint="restore it") from None
     return index
 
 
