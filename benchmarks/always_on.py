@@ -148,9 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure what windows cost a training program.")
     parser.add_argument("--rounds", type=int, default=3, help="at least 2; the first warms up (%(default)s)")
     parser.add_argument("--every", type=float, default=6.0, help="seconds between windows (%(default)s)")
-    parser.add_argument(
-        "--for", type=float, default=2.0, dest="for_s", help="window, in seconds (%(default)s)"
-    )
+    parser.add_argument("--for", type=float, default=2.0, dest="for_s", help="its seconds (%(default)s)")
     parser.add_argument("--threads", type=int, help="threads of PyTorch; its default by default")
     parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output")
     options = parser.parse_args(arguments)

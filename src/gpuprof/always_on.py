@@ -45,9 +45,7 @@ class Windows:
 
     def __enter__(self) -> Windows:
         if self._recorder is not None:
-            raise RecordingError(
-                "entered_twice", "windows can be entered only once", hint="call windows again"
-            )
+            raise RecordingError("entered_twice", "windows are entered twice", hint="call windows again")
         create_windows(self.path, self._options, [sys.executable, *getattr(sys, "argv", [])])
         recorder = WindowRecorder(self.path, self._options, self._recording_options)
         recorder.start()

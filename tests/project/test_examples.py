@@ -22,6 +22,7 @@ import gpuprof
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = REPOSITORY / "examples"
 SHORT = {
+    "always_on.py": ["--seconds", "3"],
     "api.py": [],
     "async_server.py": ["--requests", "3"],
     "benchmark.py": ["--launches", "2"],
