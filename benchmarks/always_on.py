@@ -130,6 +130,7 @@ def _figures(
         "step_ms": alone / 1e6,
         "between_ratio": medians["between"] / alone,
         "inside_ratio": inside,
+        "between_p99_ratio": float(np.quantile(found["between"], 0.99) / np.quantile(without, 0.99)),
         "after_ratio": medians["after"] / alone,
         "after_p99_ratio": float(np.quantile(found["after"], 0.99) / np.quantile(without, 0.99)),
         "begin_ms": begin_s * 1e3,

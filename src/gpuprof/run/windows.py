@@ -33,7 +33,7 @@ _LONGEST_START_S = 30.0
 
 
 @dataclass
-class Window:
+class ClosedWindow:
     """A closed window: `facts` are those of `window.json`; `kept_as` has why it is retained."""
 
     name: str
@@ -52,7 +52,7 @@ class Window:
         return {"run": self.name, "kept_as": self.kept_as, "bytes": self.bytes, **self.facts}
 
     @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Window:
+    def from_plain(cls, plain: dict[str, Any]) -> ClosedWindow:
         """Read what `to_plain` wrote."""
         facts = {name: value for name, value in plain.items() if name not in ("run", "kept_as", "bytes")}
         return cls(plain["run"], facts, plain["bytes"], list(plain["kept_as"]))
@@ -70,9 +70,9 @@ class Retention:
         self._most_sampled = keep - self._most_slow
         self._disk_bytes = disk_bytes
         self._random = random.Random(seed)  # noqa: S311 - a sample, no secret
-        self.windows: list[Window] = []
+        self.windows: list[ClosedWindow] = []
 
-    def add(self, window: Window) -> list[Window]:
+    def add(self, window: ClosedWindow) -> list[ClosedWindow]:
         """Add a window; returns those to remove."""
         sampled = [each for each in self.windows if "sample" in each.kept_as]
         if len(sampled) >= self._most_sampled:
@@ -97,7 +97,7 @@ class Retention:
         """The size of all retained windows."""
         return sum(each.bytes for each in self.windows)
 
-    def _least(self) -> Window:
+    def _least(self) -> ClosedWindow:
         """Return the oldest window that is only part of the sample, else the least slow one."""
         only_sampled = [each for each in self.windows[:-1] if "slowest" not in each.kept_as]
         if only_sampled:
@@ -115,7 +115,7 @@ class Keeper:
         options = WindowOptions.from_plain(index["options"])
         self._retention = Retention(options.keep, options.disk_bytes // 2, seed=index["removed"])
         self._retention.windows = [
-            each for each in map(Window.from_plain, index["windows"]) if (folder / each.name).is_dir()
+            each for each in map(ClosedWindow.from_plain, index["windows"]) if (folder / each.name).is_dir()
         ]
 
     def close_ended(self) -> int:
@@ -146,7 +146,7 @@ class Keeper:
             shutil.rmtree(path, ignore_errors=True)
             self._save()
             return
-        window = Window(path.name, _facts_of(path), _size_of(path))
+        window = ClosedWindow(path.name, _facts_of(path), _size_of(path))
         removed = self._retention.add(window)
         for each in removed:
             shutil.rmtree(self.folder / each.name, ignore_errors=True)
@@ -290,6 +290,8 @@ def _await_program(folder: Path) -> None:
 
 def _lower_priority() -> None:
     with contextlib.suppress(OSError, AttributeError):
+        # One processor, so that a program with a thread for each is disturbed on one of them at most.
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         os.nice(19)
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
