@@ -149,7 +149,7 @@ def test_a_window_that_grows_too_large_ends(tmp_path: Path) -> None:
     (window / "segments" / "large").write_bytes(b"x" * 3_000_000)
     program.sampler.check_size()
     program.steps(1)
-    assert [each["ended_early"] for each in program.windows()] == [True]
+    assert [each["too_large"] for each in program.windows()] == [True]
     program.sampler.stop()
 
 

@@ -125,7 +125,7 @@ class WindowSampler:
         if recording is None:
             return
         if _bytes_of(recording.path / SEGMENTS) > self._options.largest_window_bytes:
-            self._facts["ended_early"] = True
+            self._facts["too_large"] = True
             self._until_ns = min(self._until_ns, self._clock())
 
     def _take_step(self, duration_ns: int) -> None:
@@ -195,7 +195,7 @@ class WindowSampler:
             "begin_unix_ns": time.time_ns(),
             "steps": 0,
             "slowest_step_ns": None,
-            "ended_early": False,
+            "too_large": False,
             "begin_cost_ns": time.monotonic_ns() - began_ns,
         }
         self._until_ns = self._clock() + int(self._options.duration_s * 1e9)
