@@ -81,8 +81,14 @@ def test_damage_is_counted_and_removed(tmp_path: Path) -> None:
     create_windows(folder, WindowOptions(), ["p"])
     (folder / "w000001.gpuprof").mkdir()
     (folder / "w000001.gpuprof" / "window.json").write_text("{}")
-    Keeper(folder).close_ended()
+    keeper = Keeper(folder)
+    keeper.close_ended()
+    assert read_index(folder)["failed"] == 0
+    assert (folder / "w000001.gpuprof").is_dir()
+    keeper.close_ended()
+    keeper.close_ended()
     assert read_index(folder)["failed"] == 1
+    assert not (folder / "w000001.gpuprof").exists()
     (folder / "windows.json").write_text("[]")
     with pytest.raises(gpuprof.RunError) as refusal:
         read_index(folder)

@@ -30,6 +30,7 @@ FOLDER_SUFFIX = ".windows"
 _KEEPER_LOCK = "keeper.lock"
 _PERIOD_S = 0.5
 _LONGEST_START_S = 30.0
+_MOST_TRIES = 3  # to close a window; a full disk may have room later
 
 
 @dataclass
@@ -112,6 +113,7 @@ class Keeper:
         self.folder = folder
         index = read_index(folder)
         self._index = index
+        self._tries: dict[str, int] = {}
         options = WindowOptions.from_plain(index["options"])
         self._retention = Retention(options.keep, options.disk_bytes // 2, seed=index["removed"])
         self._retention.windows = [
@@ -140,10 +142,12 @@ class Keeper:
         try:
             close_run(path)
         except (RunError, OSError) as error:
-            self._index["failed"] += 1
             self._index["last_failure"] = str(error)
-            # It would take the place of later ones; what fails once fails again.
-            shutil.rmtree(path, ignore_errors=True)
+            self._tries[path.name] = self._tries.get(path.name, 0) + 1
+            if self._tries[path.name] >= _MOST_TRIES:
+                # Unclosed windows keep new ones from beginning.
+                shutil.rmtree(path, ignore_errors=True)
+                self._index["failed"] += 1
             self._save()
             return
         window = ClosedWindow(path.name, _facts_of(path), _size_of(path))
@@ -286,6 +290,8 @@ def _await_program(folder: Path) -> None:
     deadline_s = time.monotonic() + _LONGEST_START_S
     while time.monotonic() < deadline_s and not (folder / LOCK_FILE).exists():
         time.sleep(_PERIOD_S / 10)
+    # The file exists a moment before it is locked.
+    time.sleep(_PERIOD_S / 10)
 
 
 def _lower_priority() -> None:
