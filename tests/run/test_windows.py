@@ -40,8 +40,8 @@ def test_the_sample_moves_and_has_the_newest() -> None:
         retention.add(window(number))
         assert retention.windows[-1].name == f"w{number:06d}.gpuprof"
     ages = [499 - int(each.name[1:7]) for each in retention.windows]
-    assert len(ages) == 5
-    assert max(ages) < 100  # geometric, with a mean of 5
+    assert len(ages) == 10
+    assert max(ages) < 100  # geometric, with a mean of 10
 
 
 def test_the_disk_budget_is_kept() -> None:

@@ -68,26 +68,23 @@ class Retention:
 
     def __init__(self, keep: int, disk_bytes: int, *, seed: int = 0) -> None:
         self._most_slow = keep // 2
-        self._most_sampled = keep - self._most_slow
+        self._keep = keep
         self._disk_bytes = disk_bytes
         self._random = random.Random(seed)  # noqa: S311 - a sample, no secret
         self.windows: list[ClosedWindow] = []
 
     def add(self, window: ClosedWindow) -> list[ClosedWindow]:
         """Add a window; returns those to remove."""
-        sampled = [each for each in self.windows if "sample" in each.kept_as]
-        if len(sampled) >= self._most_sampled:
-            self._random.choice(sampled).kept_as.remove("sample")
-        window.kept_as = ["sample"]
         self.windows.append(window)
         with_steps = [each for each in self.windows if each.slowest_step_ns > 0]
         slow = sorted(with_steps, key=lambda each: -each.slowest_step_ns)[: self._most_slow]
         for each in self.windows:
-            each.kept_as = [why for why in each.kept_as if why != "slowest"]
-            if any(each is other for other in slow):
-                each.kept_as.append("slowest")
-        removed = [each for each in self.windows if not each.kept_as]
-        self.windows = [each for each in self.windows if each.kept_as]
+            each.kept_as = ["slowest" if any(each is other for other in slow) else "sample"]
+        removed: list[ClosedWindow] = []
+        if len(self.windows) > self._keep:
+            sampled = [each for each in self.windows[:-1] if "sample" in each.kept_as]
+            removed.append(self._random.choice(sampled))
+            self.windows.remove(removed[0])
         while len(self.windows) > 1 and self.total_bytes > self._disk_bytes:
             removed.append(self._least())
             self.windows.remove(removed[-1])
@@ -99,8 +96,8 @@ class Retention:
         return sum(each.bytes for each in self.windows)
 
     def _least(self) -> ClosedWindow:
-        """Return the oldest window that is only part of the sample, else the least slow one."""
-        only_sampled = [each for each in self.windows[:-1] if "slowest" not in each.kept_as]
+        """Return the oldest window of the sample, else the least slow one."""
+        only_sampled = [each for each in self.windows[:-1] if "sample" in each.kept_as]
         if only_sampled:
             return only_sampled[0]
         return min(self.windows, key=lambda each: each.slowest_step_ns)
