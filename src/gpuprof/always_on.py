@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuprof import _native
 from gpuprof.errors import RecordingError
@@ -19,7 +18,6 @@ from gpuprof.opened_run import PathLike, Run
 from gpuprof.record.environment import environment_for
 from gpuprof.record.options import GpuOption, PythonOption, RecordingOptions
 from gpuprof.record.recording_folder import LOCK_FILE
-from gpuprof.record.supervise import program_command, run_command, target_path
 from gpuprof.record.window_options import WindowOptions, parse_bytes, parse_seconds
 from gpuprof.record.window_sampler import WindowRecorder
 from gpuprof.run.windows import (
@@ -30,6 +28,9 @@ from gpuprof.run.windows import (
     keeper_command,
     open_windows,
 )
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 class Windows:
@@ -141,6 +142,11 @@ def run_windows(
 
     Raises RecordingError or RunError when the target or the folder is unusable; then nothing was run.
     """
+    # Only a program in a process of its own needs these; they take longer than the rest of this module.
+    import subprocess
+
+    from gpuprof.record.supervise import program_command, run_command, target_path
+
     # The script or module is checked as for a whole recording.
     named = target_path(target, is_module=is_module, out=out)
     folder = named if out is not None else free_windows_name(named.stem)
