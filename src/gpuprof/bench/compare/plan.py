@@ -203,6 +203,9 @@ def _content(spec: SystemSpec) -> str | None:
         return None
 
 
+REPLICAS_PREFIX = "replicas:"
+
+
 def parse_variants(text: str, like: SystemSpec) -> tuple[Variant, ...]:
     """Read `name:model,name:model`; a model alone is its own name. Raises BenchmarkError.
 
@@ -212,7 +215,7 @@ def parse_variants(text: str, like: SystemSpec) -> tuple[Variant, ...]:
     for part in map(str.strip, text.split(",")):
         name, separator, model = part.partition(":")
         # That colon may belong to the model itself, as in build.py:make.
-        if not separator or name.endswith(".py") or name in TORCH_LIBRARIES or name in PREFIXES:
+        if not separator or name.endswith(".py") or name in (*TORCH_LIBRARIES, *PREFIXES, "replicas"):
             name = model = part
         if not model.strip():
             raise BenchmarkError(
@@ -228,7 +231,19 @@ def spec_of(
     """Return the spec of a model with a recipe, which may follow the model as `@recipe`.
 
     `place` turns a model, or each part of an ensemble or cascade, into one that can be opened from here.
+    `replicas:2:MODEL` is a model that two processes call at the same time.
     """
+    if model.startswith(REPLICAS_PREFIX):
+        number, separator, rest = model.removeprefix(REPLICAS_PREFIX).partition(":")
+        rest = rest.strip()
+        is_number = number.isascii() and number.isdigit() and len(number) < 9
+        if not (separator and rest and is_number) or rest.startswith(REPLICAS_PREFIX):
+            raise BenchmarkError(
+                "invalid_replicas",
+                f"{model!r} names no replicas of a model",
+                hint="write replicas:2:resnet50",
+            )
+        return dataclasses.replace(spec_of(like, rest, recipe, place), replicas=int(number))
     if is_combination(model):
         if recipe is not None:
             raise BenchmarkError(
