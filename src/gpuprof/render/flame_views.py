@@ -40,8 +40,9 @@ _SCALINGS: dict[Scaling, str] = {
     "calls": "same number of {repeated}",
     "total": "same total",
 }
-# In the order of their colors.
 _BOUNDS = (*Bound, NOT_CLASSIFIED)
+# So much white makes text readable on the color of any bottleneck.
+_WHITE_IN_BOUNDS = 0.4
 _MOST_TYPES = 7
 _OTHER_TYPES, _NO_LAYER = "other layers", "in no layer"
 
@@ -59,12 +60,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Coloring:
-    """One way to color the cells: a category for each node. The last one means that nothing is known."""
+    """One way to color the cells: a category for each node, with its color.
+
+    `colors` are variables of the style sheets; `white` is the fraction of white that is mixed into them.
+    """
 
     key: str
     label: str
     categories: list[str]
+    colors: list[str]
     code: Array
+    white: float = 0.0
 
 
 def weight_views(shown: Shown, weights: Sequence[Weight]) -> list[View]:
@@ -124,11 +130,14 @@ def type_coloring(shown: Shown, types: Sequence[str | None]) -> Coloring:
     code = {name: number for number, name in enumerate(names)}
     codes = [len(names) + 1 if label is None else code.get(label, len(names)) for label in labels]
     categories = [*(readable(name) for name in names), _OTHER_TYPES, _NO_LAYER]
-    return Coloring("type", "Class of layer", categories, np.array(codes, dtype="u1"))
+    colors = [*(f"category-{number}" for number in range(len(names) + 1)), "category-none"]
+    return Coloring("type", "Class of layer", categories, colors, np.array(codes, dtype="u1"))
 
 
 def bound_coloring(shown: Shown, labels: Sequence[str]) -> Coloring:
     """Color by the bottleneck of each layer and operator."""
     code = {name: number for number, name in enumerate(_BOUNDS)}
     codes = [code.get(labels[source], code[Bound.UNKNOWN]) for source in shown.source.tolist()]
-    return Coloring("bound", "Bottleneck", list(_BOUNDS), np.array(codes, dtype="u1"))
+    colors = [*(f"bound-{bound.replace(' ', '-')}" for bound in Bound), "unjudged"]
+    codes_of_nodes = np.array(codes, dtype="u1")
+    return Coloring("bound", "Bottleneck", list(_BOUNDS), colors, codes_of_nodes, _WHITE_IN_BOUNDS)
