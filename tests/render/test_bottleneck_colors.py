@@ -37,7 +37,7 @@ def test_the_flame_graph_shows_it(bound: Bound) -> None:
     shown: Any = SimpleNamespace(source=np.array([0]))
     coloring = bound_coloring(shown, [str(bound)])
     code = coloring.code[0]
-    assert (coloring.categories[code], coloring.colors[code]) == (bound, variable(bound))
+    assert (coloring.categories[code], coloring.colors[code][0]) == (bound, variable(bound))
 
 
 @pytest.mark.parametrize("bound", [each for each in Bound if each != Bound.UNDERUTILIZED])

@@ -62,15 +62,14 @@ class View:
 class Coloring:
     """One way to color the cells: a category for each node, with its color.
 
-    `colors` are variables of the style sheets; `white` is the fraction of white that is mixed into them.
+    A color is a variable of the style sheets, and the fraction of white that is mixed into it.
     """
 
     key: str
     label: str
     categories: list[str]
-    colors: list[str]
+    colors: list[tuple[str, float]]
     code: Array
-    white: float = 0.0
 
 
 def weight_views(shown: Shown, weights: Sequence[Weight]) -> list[View]:
@@ -130,7 +129,7 @@ def type_coloring(shown: Shown, types: Sequence[str | None]) -> Coloring:
     code = {name: number for number, name in enumerate(names)}
     codes = [len(names) + 1 if label is None else code.get(label, len(names)) for label in labels]
     categories = [*(readable(name) for name in names), _OTHER_TYPES, _NO_LAYER]
-    colors = [*(f"category-{number}" for number in range(len(names) + 1)), "category-none"]
+    colors = [*((f"category-{number}", 0.0) for number in range(len(names) + 1)), ("category-none", 0.0)]
     return Coloring("type", "Class of layer", categories, colors, np.array(codes, dtype="u1"))
 
 
@@ -138,6 +137,6 @@ def bound_coloring(shown: Shown, labels: Sequence[str]) -> Coloring:
     """Color by the bottleneck of each layer and operator."""
     code = {name: number for number, name in enumerate(_BOUNDS)}
     codes = [code.get(labels[source], code[Bound.UNKNOWN]) for source in shown.source.tolist()]
-    colors = [*(f"bound-{bound.replace(' ', '-')}" for bound in Bound), "unjudged"]
-    codes_of_nodes = np.array(codes, dtype="u1")
-    return Coloring("bound", "Bottleneck", list(_BOUNDS), colors, codes_of_nodes, _WHITE_IN_BOUNDS)
+    colors = [(f"bound-{bound.replace(' ', '-')}", _WHITE_IN_BOUNDS) for bound in Bound]
+    colors.append(("not-classified", 0.0))
+    return Coloring("bound", "Bottleneck", list(_BOUNDS), colors, np.array(codes, dtype="u1"))

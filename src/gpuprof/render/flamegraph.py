@@ -174,7 +174,6 @@ def _embedded(
                 "label": each.label,
                 "categories": each.categories,
                 "colors": each.colors,
-                "white": each.white,
             }
             for each in colorings
         ],

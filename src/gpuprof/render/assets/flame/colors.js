@@ -27,7 +27,7 @@ export function readPalette({ kinds, colorings }) {
       outline: read("outline"),
       line: read("line"),
       colorings: Object.fromEntries(
-        colorings.map(({ key, colors, white }) => [key, colors.map((name) => categoryColor(name, white))]),
+        colorings.map(({ key, colors }) => [key, colors.map(([name, white]) => categoryColor(name, white))]),
       ),
       change: readChangeColors(read),
       hatches: new Map(),
