@@ -64,7 +64,7 @@ def test_a_card_has_gain_kind_confidence_fix_and_check(tmp_path: Path) -> None:
     section = Section(page_of(run))
     assert section.tags.count("h3") == 1
     assert section.texts["b"] == ["17.6 ms to 22.4 ms a step (35.2% to 44.8%)"]
-    assert section.texts["span"] == ["replayed, confidence 0.90"]
+    assert section.texts["span"] == ["predicted by a replay, confidence 0.90"]
     (finding,) = run.findings()
     assert repair(finding) in "".join(section.texts["code"])
     assert f"gpuprof explain NEW --against {run.path}" in section.texts["code"]
