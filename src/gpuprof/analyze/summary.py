@@ -420,7 +420,8 @@ def _choose_processes(
             known = ", ".join(map(str, recorded[:8])) or "none"
             raise RunError(
                 "unknown_process",
-                f"process {process} is not in this run: it recorded {known}; choose one, or all",
+                f"process {process} is not in this run: it recorded {known}",
+                hint="choose one, or all",
             )
         return (process,), ()
     chosen = tuple(each for each in recorded if each in default) or recorded[:1]
