@@ -170,6 +170,7 @@ def test_help_registers_only_what_works() -> None:
         "optimize",
         "roofline",
         "run",
+        "startup",
         "suite",
         "summary",
         "top",
