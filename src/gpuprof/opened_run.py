@@ -194,11 +194,9 @@ class Run:
 
     @quick_switching()
     def export(self, path: PathLike) -> Path:
-        """Write the run for another tool; returns the path. The extension selects the format.
+        """Write the run for another tool; returns the path. Raises RunError.
 
-        `.pftrace` is for Perfetto, `.json` for chrome://tracing and Perfetto, `.pt.trace.json` for
-        TensorBoard with PyTorch's plugin, `.speedscope.json` for speedscope, `.folded` for flame graph
-        scripts, `.parquet` for data frames. Raises RunError.
+        The extension selects the format, as in `.pftrace` for Perfetto; docs/commands/export.md lists all.
         """
         from gpuprof.render.export import export_run
 

@@ -140,13 +140,16 @@ class LoadCommandOptions(SystemOptions):
     default="server",
     show_default=True,
     metavar="NAME",
-    help="Send requests as in single-stream, multi-stream, server (Poisson), offline, closed-loop, constant, "
-    "burst, ramp, trace or soak.",
+    help="Select when requests are sent: single-stream, multi-stream, server (Poisson), offline, "
+    "closed-loop, constant, burst, ramp, trace or soak.",
 )
 @click.option("--rate", metavar="200", callback=_rate, help="Plan this many requests per second.")
 @click.option("--duration", metavar="30s", callback=_time, help="Send requests for this time. Default: 10s.")
 @click.option(
-    "--count", type=_COUNT, metavar="N", help="Send N requests: offline (default: 1000) and closed loops."
+    "--count",
+    type=_COUNT,
+    metavar="N",
+    help="Send N requests in the scenarios offline and closed-loop. Default of offline: 1000.",
 )
 @click.option(
     "--pattern",
@@ -159,13 +162,13 @@ class LoadCommandOptions(SystemOptions):
     "--concurrency",
     callback=numbers,
     metavar="1,2,4,8",
-    help="Handle at most so many requests at once; the others wait. Several: a closed loop at each. Default: "
-    "1 in process.",
+    help="Handle at most N requests at once; the others wait. With several values, run a closed loop at "
+    "each. Default: 1 for a model in this process.",
 )
 @click.option(
     "--find-max-rate",
     is_flag=True,
-    help="Search the highest rate that meets --slo, from --rate on, with --runs runs at each rate.",
+    help="Search the highest rate that meets --slo, beginning at --rate, with --runs runs at each rate.",
 )
 @click.option(
     "--runs",
@@ -178,10 +181,15 @@ class LoadCommandOptions(SystemOptions):
 @click.option(
     "--slo",
     metavar="'p99<20ms'",
-    help="Check a target: exit with 1 if it is missed, with 3 if that is inconclusive.",
+    help="Check a target. Exit with 1 if it is missed, with 3 if the result is inconclusive.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Set the seed of the plan."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Set the seed of the plan.",
 )
 @click.option(
     "--drain",
@@ -190,7 +198,7 @@ class LoadCommandOptions(SystemOptions):
     default=60.0,
     show_default=True,
     metavar="S",
-    help="Wait S seconds for responses after the last request; what is missing then counts as late.",
+    help="Wait S seconds for responses after the last request. Missing responses count as late.",
 )
 @click.option(
     "--out",
@@ -217,7 +225,7 @@ class LoadCommandOptions(SystemOptions):
     "--batch-wait",
     metavar="2ms",
     callback=_time,
-    help="With --max-batch: wait for a full batch until the oldest request has waited this time. Default: 0.",
+    help="With --max-batch: let the oldest request wait at most this long for a full batch. Default: 0.",
 )
 @click.option(
     "--mlperf",
@@ -226,13 +234,13 @@ class LoadCommandOptions(SystemOptions):
 )
 @system_options
 @server_options
-@click.option("--probe", is_flag=True, help="Measure the generator itself, without a TARGET.")
+@click.option("--probe", is_flag=True, help="Measure how exactly gpuprof sends requests, without a TARGET.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 @typed(LoadCommandOptions)
 def load(options: LoadCommandOptions) -> None:
-    """Send requests to TARGET by a plan and measure their latencies from the planned arrival.
+    """Send requests to TARGET at planned times. Measure each latency from the planned time.
 
-    TARGET is a model as of gpuprof bench, python:module:function, or the address of a server: http://,
+    TARGET is a model as in gpuprof bench, python:module:function, or the address of a server: http://,
     kserve+http://, kserve+grpc:// or openai+http://.
     """
     if options.probe:

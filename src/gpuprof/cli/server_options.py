@@ -48,7 +48,7 @@ def server_options(command: Command) -> Command:
     count = click.IntRange(min=1)
     options = (
         click.option("--allow-remote", "allowed_hosts", multiple=True, metavar="HOST",
-                     help="Allow load on HOST, which is not this machine. Repeatable."),
+                     help="Allow requests to HOST, which is another machine. Repeatable."),
         click.option("--header", "headers", multiple=True, callback=_headers, metavar="NAME:VALUE",
                      help="Send a header with each request. Repeatable."),
         click.option("--method", default="", metavar="NAME",

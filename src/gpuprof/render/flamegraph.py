@@ -80,7 +80,7 @@ def flamegraph_page(
     are one row of the table. `cards` are the findings of the run. The text is meant to be written as UTF-8.
     """
     script = page_script("flamegraph.js")
-    style = page_style("kit/page.css", "timeline/timeline.css", "findings/findings.css")
+    style = page_style("kit/page.css", "kit/bounds.css", "timeline/timeline.css", "findings/findings.css")
     if not isinstance(tree, Shown):
         calls = call_count(tree)  # of the run: the picture shows some pairs of calls as one
         tree = placed_tree(tree)
@@ -169,7 +169,13 @@ def _embedded(
         "labels": label_pairs(names, labels),
         "views": [{"key": view.key, **view.facts} for view in views],
         "colorings": [
-            {"key": each.key, "label": each.label, "categories": each.categories} for each in colorings
+            {
+                "key": each.key,
+                "label": each.label,
+                "categories": each.categories,
+                "colors": each.colors,
+            }
+            for each in colorings
         ],
         **facts,
     }

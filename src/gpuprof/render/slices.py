@@ -298,6 +298,13 @@ class TrackNames:
         """Return the name of a stream."""
         return f"stream {'?' if track.stream is None else track.stream}"
 
+    def track(self, track: Track) -> str:
+        """Return the name of a thread with that of its process, or of a stream with that of its device."""
+        if track.is_stream:
+            return f"{self.device(track.device)} {self.stream(track)}"
+        process = f"{self.process(track.process_id)} {track.process_id}"
+        return f"{self.thread(track)} {track.thread_id} of {process}"
+
 
 def lane_name(name: str, lane: int) -> str:
     """Return the name of a lane; those after the first have what overlaps the first."""

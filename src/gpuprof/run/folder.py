@@ -111,7 +111,7 @@ class RunFolder:
         import duckdb
 
         if "spans" not in self.tables:
-            raise RunError("no_spans", f"{self.path} has no spans table: restore it from a copy")
+            raise RunError("no_spans", f"{self.path} has no spans table", hint="restore it from a copy")
         connection = connect_database()
         self._plain = self._plain or PlainPath(self._data)
         for table in self.tables:
@@ -155,8 +155,8 @@ class RunFolder:
         if held < told:
             raise RunError(
                 "parts_missing",
-                f"the table spans of {self.path} holds {held:,} of {told:,} rows: parts are missing; "
-                "restore it from a copy",
+                f"the table spans of {self.path} holds {held:,} of {told:,} rows: parts are missing",
+                hint="restore it from a copy",
             )
 
     @contextmanager
@@ -199,7 +199,9 @@ class RunFolder:
 
     def _damaged(self, table: str, reason: str) -> RunError:
         return RunError(
-            "damaged", f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
+            "damaged",
+            f"the table {table} of {self.path} is damaged ({reason})",
+            hint="restore it from a copy",
         )
 
 

@@ -110,8 +110,8 @@ def check_version(facts: dict[str, Any], path: Path) -> None:
     if version > FORMAT_VERSION:
         raise RunError(
             "newer_format",
-            f"{path} has run format {version}; this gpuprof reads up to {FORMAT_VERSION}: "
-            "upgrade it (pip install --upgrade gpuprof-native)",
+            f"{path} has run format {version}; this gpuprof reads up to {FORMAT_VERSION}",
+            hint="upgrade it (pip install --upgrade gpuprof-native)",
         )
 
 
@@ -151,11 +151,12 @@ def check_meta(meta: dict[str, Any], path: Path) -> None:
         if not isinstance(meta[key], kind):
             raise RunError(
                 "damaged",
-                f"{path / META_FILE} is damaged: {key} is no {_JSON_NAMES[kind]}; restore it from a copy",
+                f"{path / META_FILE} is damaged: {key} is no {_JSON_NAMES[kind]}",
+                hint="restore it from a copy",
             )
     if not all(isinstance(count, int) for count in meta.get("totals", {}).values()):
         raise RunError(
-            "damaged", f"{path / META_FILE} is damaged: totals are not numbers; restore it from a copy"
+            "damaged", f"{path / META_FILE} is damaged: totals are not numbers", hint="restore it from a copy"
         )
 
 
@@ -170,8 +171,10 @@ def read_json(path: Path) -> dict[str, Any]:
         raise RunError("cannot_read", f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise RunError(
-            "damaged", f"{path} is damaged: not JSON ({error}); restore it from a copy of the run"
+            "damaged", f"{path} is damaged: not JSON ({error})", hint="restore it from a copy of the run"
         ) from None
     if not isinstance(content, dict):
-        raise RunError("damaged", f"{path} is damaged: not a JSON object; restore it from a copy of the run")
+        raise RunError(
+            "damaged", f"{path} is damaged: not a JSON object", hint="restore it from a copy of the run"
+        )
     return content

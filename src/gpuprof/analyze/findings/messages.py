@@ -309,7 +309,7 @@ PARTS = Messages(
         "outside": "outside of the model",
     }
 )
-KINDS = Messages({"replayed": "replayed", "rerun": "measured again", "bound": "upper bound"})
+KINDS = Messages({"replayed": "predicted by a replay", "rerun": "measured again", "bound": "upper bound"})
 FACTORS = Messages(
     {
         "replayed": "replayed",

@@ -129,21 +129,23 @@ def _unpacked(raw: IO[bytes]) -> Iterator[bytes]:
         raise EOFError
 
 
+_WHICH_TRACE = "specify a trace of torch.profiler or Chrome"
+
+
 def _refuse(path: Path, told: dict[str, Any], cut: bool) -> None:
     what = "not a trace in Chrome's JSON format"
     if told["is_empty"]:
-        raise RunError("empty_trace", f"{path} is empty: export the trace again")
+        raise RunError("empty_trace", f"{path} is empty", hint="export the trace again")
     if told["problem"] and told["events"] == 0:
-        raise RunError(
-            "not_a_trace", f"{path} is {what}: {told['problem']}; name a trace of torch.profiler or Chrome"
-        )
+        raise RunError("not_a_trace", f"{path} is {what}: {told['problem']}", hint=_WHICH_TRACE)
     if not told["has_events"]:
         raise RunError(
             "not_a_trace",
-            f"{path} is {what}: it has no traceEvents; name a trace of torch.profiler or Chrome",
+            f"{path} is {what}: it has no traceEvents",
+            hint=_WHICH_TRACE,
         )
     if cut and told["events"] == 0:
-        raise RunError("damaged", f"{path} is cut off before its first event: export the trace again")
+        raise RunError("damaged", f"{path} is cut off before its first event", hint="export the trace again")
 
 
 def _facts(told: dict[str, Any], cut: bool, sorter: _Sorter) -> ImportFacts:

@@ -314,7 +314,8 @@ def imported_run(path: str | os.PathLike[str]) -> Iterator[ImportedRun]:
         if isinstance(error, duckdb.Error):
             raise RunError(
                 "cannot_write",
-                f"cannot write {target}: {reason_of(error)}; make room, or name another folder",
+                f"cannot write {target}: {reason_of(error)}",
+                hint="free disk space, or specify another folder",
             ) from None
         raise
     connection.close()

@@ -5,7 +5,7 @@ import { boxSurface } from "../kit/canvas.js";
 import { byId } from "../kit/page.js";
 import { newChanges } from "../kit/state.js";
 import { collectCells, ROW_HEIGHT } from "./cells.js";
-import { colorModes, nameShades, readPalette } from "./colors.js";
+import { buildLegend, colorModes, nameShades, readPalette } from "./colors.js";
 import { placeNodes } from "./layout.js";
 import { NO_SEARCH } from "./nodes.js";
 import { paintRows } from "./paint.js";
@@ -26,7 +26,7 @@ export function createApp(tree) {
     explained: null, // the cell that the tooltip describes
     found: NO_SEARCH,
     rows: [],
-    palette: readPalette(tree.kinds),
+    palette: readPalette(tree),
     shades: nameShades(tree.names),
     forms: new Map(), // of names, see nameForms
     stage: byId("stage"),
@@ -60,7 +60,8 @@ export function screenSurface({ canvas, stage }) {
 
 // For another theme. Before a print there is no next frame to wait for.
 export function repaint(app, isNow = false) {
-  app.palette = readPalette(app.tree.kinds);
+  app.palette = readPalette(app.tree);
+  buildLegend(app);
   if (isNow) app.drawNow();
   else app.redraw();
 }
