@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,8 +40,12 @@ from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_duration, format_share
 
+if TYPE_CHECKING:
+    from gpuprof.analyze.requests.slowest import Order, ProfiledRequests, SlowRequest
+
 FORMAT = 1
 RESULT_FILE, REQUESTS_FILE = "result.json", "requests.parquet"
+PROFILE_FOLDER = "profile.gpuprof"
 _MOST_LITTLE_GAP = 0.1
 _MOST_SIZES = 10  # of batches, in a line of text
 _MOST_LATE = 0.1  # of the median service time, at p99
@@ -93,12 +97,32 @@ class LoadRun:
 class LoadResult:
     """A load run. Latency is from the planned arrival to the end; failed requests count as infinitely late.
 
-    `rows` have the dtype `gpuprof.load.requests.REQUEST`, in the order of the plan.
+    `rows` have the dtype `gpuprof.load.requests.REQUEST`, in the order of the plan. `profile` is the run that
+    recorded the requests, None for none.
     """
 
     settings: LoadSettings
     run: LoadRun
     rows: Rows
+    profile: Path | None = field(default=None, kw_only=True)
+
+    def profiled_requests(self) -> ProfiledRequests:
+        """Return the requests with what ran for each. Raises RunError without a profile."""
+        from gpuprof.analyze.requests.slowest import ProfiledRequests
+        from gpuprof.run.folder import RunFolder
+
+        if self.profile is None:
+            raise RunError(
+                "no_profile", "the requests of this load were not profiled", hint="add --profile, or profile=True"
+            )
+        return ProfiledRequests(RunFolder(self.profile))
+
+    def slowest(self, count: int = 10, by: Order = "service") -> list[SlowRequest]:
+        """Return the slowest requests with what they spent their time on (docs/commands/load.md).
+
+        `by` is "service", the time from sending to the end, or "latency". Raises RunError without a profile.
+        """
+        return self.profiled_requests().slowest(count, by)
 
     @property
     def target(self) -> LatencyTarget | None:
@@ -242,6 +266,7 @@ class LoadResult:
                 "judgement": self.judgement,
                 "warnings": [each.to_dict() for each in self.warnings],
                 "run": asdict(self.run),
+                "profile": None if self.profile is None else self.profile.name,
             }
         )
         return found
@@ -269,6 +294,7 @@ class _Stored:
 
     settings: LoadSettings
     run: LoadRun
+    profile: str | None = None
 
 
 def open_result(folder: Path | str) -> LoadResult:
@@ -281,7 +307,8 @@ def open_result(folder: Path | str) -> LoadResult:
             "no_load_result", f"{path}: no result of a load run", hint="name a folder of gpuprof load --out"
         ) from error
     stored = decode(text, _Stored, str(path / RESULT_FILE))
-    return LoadResult(stored.settings, stored.run, read_requests(path / REQUESTS_FILE))
+    profile = None if stored.profile is None else path / PROFILE_FOLDER
+    return LoadResult(stored.settings, stored.run, read_requests(path / REQUESTS_FILE), profile=profile)
 
 
 # --- text for a terminal --------------------------------------------------------------------------
