@@ -27,7 +27,7 @@ from gpuprof.record.recording import Recording, pause_for_program, resume_after
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, create_folder
 from gpuprof.run.format import META_FILE
 from gpuprof.run.quick_switching import quick_switching
-from gpuprof.run.requests_table import BATCH_SPAN, REQUEST_SPAN, STEP_SPAN, ServedRequests
+from gpuprof.run.requests_table import BATCH_SPAN, REQUEST_SPAN, STEP_SPAN, TIMES, ServedRequests
 from gpuprof.run.writer import close_run, preload
 
 if TYPE_CHECKING:
@@ -96,10 +96,10 @@ class ProfiledLoad:
 
     def _served(self, load: DrivenLoad) -> ServedRequests:
         rows, threads = load.rows, self.threads.of_requests()
-        names = ("planned_ns", "sent_ns", "first_ns", "end_ns", "status", "units")
+        times = {name: rows[name].astype(np.int64) for name in (*TIMES, "status", "units")}
         return ServedRequests(
-            np.arange(len(rows)),
-            *(rows[name].astype(np.int64) for name in names),
+            index=np.arange(len(rows)),
+            **times,
             thread_id=threads[: len(rows)] if load.indexes is None else threads[load.indexes],
             statuses={int(status): status.name.lower() for status in RequestStatus},
         )
@@ -113,7 +113,7 @@ def _make_room(path: Path) -> None:
 
 
 class ServingThreads:
-    """Which thread serves each request: written where it is served, without a lock and without a new object."""
+    """Which thread serves each request, written by that thread without a lock and without a new object."""
 
     def __init__(self, most_requests: int) -> None:
         # Pages that no request writes to take no memory.
@@ -220,7 +220,7 @@ class _Steps:
                     return ended.value
             try:
                 value = yield waits_for
-            except BaseException as error:  # noqa: BLE001 - a cancellation too is the task's to handle
+            except BaseException as error:  # a cancellation too is the task's to handle
                 turn = functools.partial(inner.throw, error)
             else:
                 turn = functools.partial(inner.send, value)

@@ -16,7 +16,7 @@ from gpuprof.bench.facts import TextEnum
 from gpuprof.bench.measure.diagnostics import machine_warnings
 from gpuprof.bench.measure.host import describe_environment, read_state, use_between
 from gpuprof.bench.results.target import parse_target
-from gpuprof.errors import BenchmarkError
+from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.driver import DRAIN_S, MOST_CLOSED, DrivenLoad, DriveSettings, Progress, drive, drive_closed
 from gpuprof.load.probe import probe_ceiling
 from gpuprof.load.requests import Nanoseconds
@@ -28,7 +28,7 @@ from gpuprof.load.targets.finding import check_no_model_options, find_target
 from gpuprof.load.targets.http import CONCURRENCY
 from gpuprof.load.targets.in_process import SystemBatchTarget, SystemTarget
 from gpuprof.load.targets.server_target import ServerTarget, server_target
-from gpuprof.load.warnings import LoadWarning
+from gpuprof.load.warnings import LoadWarning, load_warning
 from gpuprof.stats.quantiles import samples_needed
 
 if TYPE_CHECKING:
@@ -302,7 +302,11 @@ def _measured(
     found = _result(load, settings, None if probe is None else probe.ceiling_per_s, before, arrivals is None)
     if profile is None:
         return found
-    profile.close(load)
+    try:
+        profile.close(load)
+    except RunError as error:
+        failed = dataclasses.replace(found.run, profile_warning=load_warning("no_profile", error=str(error)))
+        return dataclasses.replace(found, run=failed)
     return dataclasses.replace(found, profile=profile.path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from gpuprof.analyze.difference import compare
 from gpuprof.analyze.requests.rows import Execution
 from gpuprof.analyze.requests.sides import tail_sides
 from gpuprof.analyze.requests.slowest import ProfiledRequests
+from gpuprof.errors import RunError
 from gpuprof.render.flame_page import on_shown
 from gpuprof.render.flame_views import difference_view
 from gpuprof.render.flamegraph import flamegraph_page
@@ -42,15 +44,23 @@ def tail_page(requests: ProfiledRequests, *, target: str = "") -> str:
     )
 
 
+def write_tail_page(requests: ProfiledRequests, path: Path, *, target: str = "") -> None:
+    """Write the page. Raises RunError."""
+    page = tail_page(requests, target=target)
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        path.unlink(missing_ok=True)  # a partial page looks complete until it is opened
+        raise RunError("cannot_write", f"cannot write {path}: {error.strerror}; make room") from error
+
+
 def _side(requests: ProfiledRequests, side: Sequence[Execution], words: str) -> str:
     service = requests.rows.service_ns[[each.place for each in side]]
     times = f"{format_duration(int(service.min()))} to {format_duration(int(service.max()))}"
     return f"{len(side):,} {words} of {len(requests.rows.executions):,} requests ({times})"
 
 
-def _notes(
-    requests: ProfiledRequests, tail: Sequence[Execution], median: Sequence[Execution]
-) -> list[str]:
+def _notes(requests: ProfiledRequests, tail: Sequence[Execution], median: Sequence[Execution]) -> list[str]:
     queued = requests.rows.queued_ns
     waits = [int(np.mean(queued[[each.place for each in side]])) for side in (tail, median)]
     notes = [
@@ -60,12 +70,15 @@ def _notes(
     ]
     drawn = [len(tail) < len(requests.tail()), len(median) < len(requests.median())]
     if any(drawn):
-        notes.append(f"At most {max(len(tail), len(median))} requests of a side are used, spread evenly over time.")
+        notes.append(
+            f"Of a side, up to {max(len(tail), len(median))} requests at even distances in time are used."
+        )
     sizes = [len(each.rows) for each in (*tail, *median)]
     if max(sizes) > 1:
         notes.append(
             f"A request here is a batch, whose time all of its requests share; mean sizes: "
-            f"{np.mean(sizes[len(tail):]):.3g} around the median, {np.mean(sizes[:len(tail)]):.3g} in the tail."
+            f"{np.mean(sizes[len(tail) :]):.3g} around the median, "
+            f"{np.mean(sizes[: len(tail)]):.3g} in the tail."
         )
     known = len(requests.known) / max(len(requests.rows.executions), 1)
     if known < 1:

@@ -30,7 +30,7 @@ _COLUMNS = ("index", *TIMES, "status", "units", "thread_id")
 _NOTHING = -1
 
 _ROOTS_QUERY = f"""
-    SELECT span_id, thread_id, start_ns, duration_ns FROM read_parquet($parts, hive_partitioning = false)
+    SELECT span_id, thread_id, start_ns FROM read_parquet($parts, hive_partitioning = false)
     WHERE parent_id IS NULL AND kind = 'span' AND name IN ('{REQUEST_SPAN}', '{BATCH_SPAN}')
         AND process_id = $process_id
     ORDER BY start_ns
@@ -103,8 +103,8 @@ def _unreadable(path: Path) -> Damage:
 def spans_of(served: ServedRequests, spans: dict[str, Ints]) -> Ints:
     """Return the span of each request, -1 for none: it was not begun, or its span is lost.
 
-    `spans` are the outermost spans of requests and batches by their begin: `span_id`, `thread_id`, `start_ns`,
-    `end_ns`, on the clock of the requests. The requests of a batch were sent at one moment.
+    `spans` are the outermost spans of requests and batches by their begin: `span_id`, `thread_id`, `start_ns`
+    on the clock of the requests. The requests of a batch were sent at one moment.
     """
     found = np.full(len(served), _NOTHING, np.int64)
     began = (served.thread_id != 0) & (served.sent_ns > 0)
@@ -137,14 +137,18 @@ def _in_turn(sent: list[int], ends: list[int], span_ids: list[int], starts: list
 
 
 def requests_of(
-    connection: duckdb.DuckDBPyConnection, served: ServedRequests, spans: Path, process_id: int, origin_ns: int
+    connection: duckdb.DuckDBPyConnection,
+    served: ServedRequests,
+    spans: Path,
+    process_id: int,
+    origin_ns: int,
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Return the columns of REQUESTS_QUERY's `batch`. `spans` is that table's folder."""
     values = {"parts": str(spans / "**" / "*.parquet"), "process_id": process_id}
     if spans.is_dir():
         read = connection.execute(_ROOTS_QUERY, values).fetchnumpy()
     else:
-        read = dict.fromkeys(("span_id", "thread_id", "start_ns", "duration_ns"), np.empty(0, np.int64))
+        read = dict.fromkeys(("span_id", "thread_id", "start_ns"), np.empty(0, np.int64))
     roots = {name: np.asarray(column, np.int64) for name, column in read.items()}
     roots["start_ns"] = roots["start_ns"] + origin_ns
     columns = {name: getattr(served, name) for name in _COLUMNS}

@@ -26,8 +26,8 @@ _SPANS = """
 _SAMPLES = """
     SELECT windows.owner, stacks.t_ns, stacks.duration_ns, stacks.frames,
         coalesce(stacks.cpu_ns, -1) AS cpu_ns, coalesce(stacks.queued_ns, -1) AS queued_ns
-    FROM stacks JOIN windows ON stacks.process_id = windows.process_id AND stacks.thread_id = windows.thread_id
-        AND stacks.t_ns > windows.begin_ns AND stacks.t_ns - stacks.duration_ns < windows.end_ns
+    FROM stacks JOIN windows USING (process_id, thread_id)
+    WHERE stacks.t_ns > windows.begin_ns AND stacks.t_ns - stacks.duration_ns < windows.end_ns
     ORDER BY windows.owner, stacks.t_ns
 """
 
@@ -74,8 +74,8 @@ def read_executed(folder: RunFolder, span_ids: Sequence[int]) -> dict[int, Execu
     with folder.reading(), folder.connect() as connection:
         connection.register("chosen", chosen)
         for owner, *facts in _rows(connection.execute(_SPANS).fetchnumpy()):
-            start_ns, duration_ns = facts[-2:]
-            span = OwnedSpan(*facts[:-1], end_ns=start_ns + duration_ns)
+            *known, start_ns, duration_ns = facts
+            span = OwnedSpan(*(*known, start_ns, start_ns + duration_ns))
             found.setdefault(owner, Executed()).spans.append(span)
         for owner, each in found.items():
             # The root is first even where the clock has one tick for several begins.
@@ -106,7 +106,9 @@ def _windows(found: dict[int, Executed]) -> dict[str, Ints]:
 
 def _owned(folder: RunFolder, roots: Ints) -> dict[str, Ints]:
     """Return the spans that are below `roots`, these included, each with its root."""
-    columns = folder.columns("SELECT span_id, coalesce(parent_id, -1) AS parent_id FROM spans ORDER BY span_id")
+    columns = folder.columns(
+        "SELECT span_id, coalesce(parent_id, -1) AS parent_id FROM spans ORDER BY span_id"
+    )
     span_id, parent_id = (np.asarray(columns[name], np.int64) for name in ("span_id", "parent_id"))
     if not len(span_id):
         return {"span_id": span_id, "owner": span_id}

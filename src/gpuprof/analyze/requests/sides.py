@@ -22,7 +22,7 @@ _SAMPLED = tuple(KINDS.index(kind) for kind in ("python", "waiting"))
 
 @dataclass(frozen=True, slots=True)
 class TailSides:
-    """Both sides on the nodes of `tree`, whose times are means of all. Executions are those in the samples."""
+    """Both sides on the nodes of `tree`, whose times are means. Executions are those in the samples."""
 
     tree: CallTree
     tail: list[Sample]
@@ -60,9 +60,7 @@ def tail_sides(requests: ProfiledRequests) -> TailSides:
     return TailSides(tree, tail, median, *sides)
 
 
-def _sample(
-    requests: ProfiledRequests, tree: CallTree, place: Sequence[int], execution: Execution
-) -> Sample:
+def _sample(requests: ProfiledRequests, tree: CallTree, place: Sequence[int], execution: Execution) -> Sample:
     own, calls = np.zeros(len(tree), np.int64), np.zeros(len(tree), np.int64)
     times = requests.times(execution)
     if times is not None:

@@ -77,7 +77,7 @@ class SlowRequest:
     """A request, and where its time went. `batch_size` requests share the service time of a batch.
 
     `parts_ns` is None where the spans of the request were not recorded, `cause` where nothing took longer
-    than around the median. `behind` is the request that was served for longest while this one waited.
+    than around the median. `waited_for` is the request that was served for longest while this one waited.
     """
 
     index: int
@@ -88,7 +88,7 @@ class SlowRequest:
     service_ns: int
     batch_size: int
     span_id: int | None
-    behind: int | None
+    waited_for: int | None
     parts_ns: dict[Part, int] | None
     cause: Cause | None
 
@@ -131,19 +131,19 @@ class ProfiledRequests:
         return len(self.known) >= _LEAST
 
     def tail(self) -> list[Execution]:
-        """The slowest 1% of the executions by service time, the slowest first, and at least five."""
+        """Return the slowest 1% of the executions by service time, the slowest first, and at least five."""
         known = self.known
         count = max(math.ceil((1 - TAIL_QUANTILE) * len(known)), min(_LEAST_TAIL, len(known) // 10), 1)
         return known[:count]
 
     def median(self) -> list[Execution]:
-        """The executions from p40 to p60 of the service time."""
+        """Return the executions from p40 to p60 of the service time."""
         known = self.known[::-1]
         low, high = (math.floor(share * len(known)) for share in MEDIAN_RANGE)
         return known[low : max(high, low + 1)]
 
     def sampled(self, side: Sequence[Execution]) -> list[Execution]:
-        """Return at most 200 of a side, spread evenly over the time in which they were sent."""
+        """Return at most 200 of a side, at even distances in the time of sending."""
         by_time = sorted(side, key=lambda each: int(self.rows.sent_ns[each.place]))
         if len(by_time) <= _MOST_OF_SIDE:
             return by_time
@@ -197,7 +197,7 @@ class ProfiledRequests:
     def _slow(self, execution: Execution, typical: dict[tuple[str, str], float]) -> SlowRequest:
         rows = self.rows
         row = max(execution.rows, key=lambda each: int(rows.latency_ns[each]))
-        behind = rows.longest_before(row)
+        waited_for = rows.longest_before(row)
         times = self.times(execution)
         span_id = int(rows.span_id[row])
         service_ns = int(rows.service_ns[row])
@@ -210,7 +210,7 @@ class ProfiledRequests:
             service_ns=service_ns,
             batch_size=len(execution.rows),
             span_id=None if span_id == UNKNOWN else span_id,
-            behind=None if behind is None else int(rows.index[behind]),
+            waited_for=None if waited_for is None else int(rows.index[waited_for]),
             parts_ns=None if times is None else self._parts(times, service_ns),
             cause=None if times is None else self._cause(times, typical),
         )

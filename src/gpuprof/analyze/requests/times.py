@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of executions went: own time by node of one call tree for all of them.
+"""Where the time of executions went: self time by node of one call tree for all of them.
 
 At each instant the innermost open span of the request's thread has the time, so the times of an execution add
-up to the length of its span. What a sample shows of a span's own time goes to the functions of its stack.
+up to the length of its span. What a sample shows of a span's self time goes to the functions of its stack.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +31,9 @@ _LOOP_FILE, _THREADING_FILE = "/asyncio/events.py:", "/threading.py:"
 
 @dataclass(slots=True)
 class ExecutionTimes:
-    """One execution: own time and calls by node. `parallel_ns` is that of its spans on other threads.
+    """One execution: self time and calls by node. `parallel_ns` is that of its spans on other threads.
 
-    `is_task` is set for a request that is a task of an event loop: its first span's own time is waiting.
+    `is_task` is set for a request that is a task of an event loop: its first span's self time is waiting.
     """
 
     own_ns: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -116,8 +117,8 @@ class TimesTree:
             while at < len(pieces) and pieces[at].begin_ns < sample.t_ns:
                 piece = pieces[at]
                 if not times.is_task or any(each.name == STEP_SPAN for each in piece.open):
-                    spent[piece.innermost.span_id] += (
-                        min(piece.end_ns, sample.t_ns) - max(piece.begin_ns, begin_ns)
+                    spent[piece.innermost.span_id] += min(piece.end_ns, sample.t_ns) - max(
+                        piece.begin_ns, begin_ns
                     )
                     if sample.t_ns <= piece.end_ns:
                         shown = piece.open  # of the moment that the stack shows
@@ -207,7 +208,7 @@ def _pieces(spans: Sequence[OwnedSpan], root: OwnedSpan | None) -> Iterator[_Pie
     moments = sorted({*(each.start_ns for each in spans), *(each.end_ns for each in spans)})
     opened: list[OwnedSpan] = []
     place = 0
-    for begin, end in zip(moments, moments[1:], strict=False):
+    for begin, end in itertools.pairwise(moments):
         opened = [each for each in opened if each.end_ns > begin]
         while place < len(spans) and spans[place].start_ns <= begin:
             if spans[place].end_ns > begin:
@@ -223,8 +224,8 @@ def _frames_below(
 ) -> Iterator[tuple[OwnedSpan, tuple[str, ...]]]:
     """Yield the open spans with the functions between each and the next one.
 
-    A layer is a call of a module, which is a frame. Where a span of another kind is on the stack is not known:
-    it has the functions from the layer around it on, and the spans around it have none.
+    A layer is a call of a module, which is a frame. Where another span is on the stack is not known: it has
+    the functions from the layer around it on, and the spans around it have none.
     """
     frames = frames[_served_from(frames) :]
     if opened and opened[-1].kind in _NATIVE and frames and frames[-1].endswith(_BUILTIN):
