@@ -31,12 +31,13 @@ def tail_page(requests: ProfiledRequests, *, target: str = "") -> str:
     tail, median = ([on_shown(shown, each) for each in side] for side in (sides.tail, sides.median))
     view = difference_view("cpu", compare(tail, median), repeated=None)
     facts = {**view.facts, "label": "Time of a request", "scalingLabel": "for one request"}
+    facts |= {"before": "Median", "now": "Tail"}
     counts = [round(float(np.mean([each.calls.sum() for each in side]))) for side in (tail, median)]
     return flamegraph_page(
         shown,
         title=f"Slow requests of {target}" if target else "Slow requests",
-        subtitle=f"new: {_side(requests, requests.tail(), 'slowest')} · old: "
-        f"{_side(requests, requests.median(), 'around the median')}",
+        subtitle=f"tail: {_side(requests, requests.tail(), 'slowest')} · median: "
+        f"{_side(requests, requests.median(), 'in the middle')}",
         notes=[*_notes(requests, sides.tail_executions, sides.median_executions), *_run_notes(requests)],
         views=[dataclasses.replace(view, facts=facts)],
         calls=counts[0],

@@ -52,12 +52,15 @@ _PART_OF_KIND = {
     "compile": Part.COMPILATION,
 }
 
+_NAMED_PLACES = ("python", "layer", "span")
+_Sums: TypeAlias = dict[tuple[str, str, str], float]
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Where a request spent more than the requests around the median: a node of the call tree by its name.
 
-    `typical_ns` is the mean of those requests. `inside` is the name of the node above.
+    `typical_ns` is the mean of those requests. `inside` is the function, layer or span around it.
     """
 
     kind: str
@@ -184,17 +187,31 @@ class ProfiledRequests:
         self.tree(order)
         return [self._slow(each, typical) for each in order]
 
-    def _typical(self) -> dict[tuple[str, str], float]:
+    def _typical(self) -> _Sums:
+        """Return the mean self times of the requests around the median, by name and place."""
         side = self.sampled(self.median())
-        tree = self.tree(side)
-        sums: dict[tuple[str, str], float] = defaultdict(float)
+        self.tree(side)
+        sums: _Sums = defaultdict(float)
         for each in side:
-            times = self.times(each)
-            for node, own_ns in ({} if times is None else times.own_ns).items():
-                sums[tree.kind[node], tree.name[node]] += own_ns / len(side)
+            for key, own_ns in self._by_place(self.times(each)).items():
+                sums[key] += own_ns / len(side)
         return sums
 
-    def _slow(self, execution: Execution, typical: dict[tuple[str, str], float]) -> SlowRequest:
+    def _by_place(self, times: ExecutionTimes | None) -> _Sums:
+        """Return self times by kind, name and the function or layer around it."""
+        sums: _Sums = defaultdict(float)
+        for node, own_ns in ({} if times is None else times.own_ns).items():
+            sums[self._tree.kind[node], self._tree.name[node], self._inside(node)] += own_ns
+        return sums
+
+    def _inside(self, node: int) -> str:
+        tree = self._tree
+        above = tree.parent[node]
+        while above >= 0 and tree.kind[above] not in _NAMED_PLACES:
+            above = tree.parent[above]
+        return tree.name[above] if above >= 0 else ""
+
+    def _slow(self, execution: Execution, typical: _Sums) -> SlowRequest:
         rows = self.rows
         row = max(execution.rows, key=lambda each: int(rows.latency_ns[each]))
         waited_for = rows.longest_before(row)
@@ -219,27 +236,17 @@ class ProfiledRequests:
         parts = dict.fromkeys(Part, 0)
         tree = self._tree
         for node, own_ns in times.own_ns.items():
-            is_task = times.is_task and tree.kind[tree.parent[node]] == "process"
-            part = Part.WAITING if is_task else _PART_OF_KIND.get(tree.kind[node], Part.PYTHON)
-            parts[part] += own_ns
+            parts[_PART_OF_KIND.get(tree.kind[node], Part.PYTHON)] += own_ns
         parts[Part.OUTSIDE] = service_ns - times.duration_ns
         parts[Part.PARALLEL] = times.parallel_ns
         return parts
 
-    def _cause(self, times: ExecutionTimes, typical: dict[tuple[str, str], float]) -> Cause | None:
-        tree = self._tree
-        own: dict[tuple[str, str], int] = defaultdict(int)
-        largest: dict[tuple[str, str], int] = {}
-        for node, own_ns in times.own_ns.items():
-            key = (tree.kind[node], tree.name[node])
-            own[key] += own_ns
-            if key not in largest or own_ns > times.own_ns[largest[key]]:
-                largest[key] = node
+    def _cause(self, times: ExecutionTimes, typical: _Sums) -> Cause | None:
+        own = self._by_place(times)
         if not own:
             return None
         key = max(own, key=lambda each: own[each] - typical.get(each, 0.0))
-        above = tree.parent[largest[key]]
-        found = Cause(*key, tree.name[above] if above >= 0 else "", own[key], round(typical.get(key, 0.0)))
+        found = Cause(*key, round(own[key]), round(typical.get(key, 0.0)))
         return found if found.excess_ns > 0 else None
 
     def tail_wait(self) -> TailWait | None:

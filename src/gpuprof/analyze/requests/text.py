@@ -78,7 +78,7 @@ def cause_text(cause: Cause | None) -> str:
     if cause is None:
         return UNKNOWN_TEXT
     name = escape_text(cause.name)
-    if cause.kind in ("waiting", "gc") and cause.inside:
+    if cause.kind not in ("python", "layer", "span") and cause.inside:
         name += f" in {escape_text(cause.inside)}"
     return f"+{format_duration(cause.excess_ns)} {shorten(name, _LONGEST)}"
 

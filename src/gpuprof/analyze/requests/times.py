@@ -24,6 +24,7 @@ from gpuprof.run.stack_placement import FrameKinds, shown_frames
 _NATIVE = ("operator", "backward", "compile", "gc", "kernel", "transfer")
 _PYTHON, _WAITING = "python", "waiting"
 _BUILTIN = " (built-in)"
+AWAIT = "await"  # the wait of a task between its turns in the event loop
 # The function of an event loop that runs a step of a task; what is above it is the program's start.
 _LOOP_CALLS = ("Handle._run (", "_run (")
 _LOOP_FILE, _THREADING_FILE = "/asyncio/events.py:", "/threading.py:"
@@ -33,7 +34,7 @@ _LOOP_FILE, _THREADING_FILE = "/asyncio/events.py:", "/threading.py:"
 class ExecutionTimes:
     """One execution: self time and calls by node. `parallel_ns` is that of its spans on other threads.
 
-    `is_task` is set for a request that is a task of an event loop: its first span's self time is waiting.
+    `is_task` is set for a request that is a task of an event loop.
     """
 
     own_ns: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -75,7 +76,10 @@ class TimesTree:
         times.duration_ns = root.end_ns - root.start_ns
         pieces = list(_pieces(mine, root))
         for piece in pieces:
-            times.own_ns[nodes[piece.innermost.span_id]] += piece.end_ns - piece.begin_ns
+            node = nodes[piece.innermost.span_id]
+            if times.is_task and not piece.is_running:
+                node = self.child(node, _WAITING, AWAIT)
+            times.own_ns[node] += piece.end_ns - piece.begin_ns
         self._add_samples(executed.samples, pieces, nodes, times)
         others = {each.thread_id for each in executed.spans} - {root.thread_id}
         for thread_id in others:
@@ -116,7 +120,7 @@ class TimesTree:
             shown: tuple[OwnedSpan, ...] = ()
             while at < len(pieces) and pieces[at].begin_ns < sample.t_ns:
                 piece = pieces[at]
-                if not times.is_task or any(each.name == STEP_SPAN for each in piece.open):
+                if not times.is_task or piece.is_running:
                     spent[piece.innermost.span_id] += min(piece.end_ns, sample.t_ns) - max(
                         piece.begin_ns, begin_ns
                     )
@@ -200,6 +204,11 @@ class _Piece:
     @property
     def innermost(self) -> OwnedSpan:
         return self.open[-1]
+
+    @property
+    def is_running(self) -> bool:
+        """Of a task: whether it has its turn in the event loop."""
+        return any(each.name == STEP_SPAN and each.kind == "span" for each in self.open)
 
 
 def _pieces(spans: Sequence[OwnedSpan], root: OwnedSpan | None) -> Iterator[_Piece]:
