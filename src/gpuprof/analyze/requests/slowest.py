@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Order: TypeAlias = Literal["service", "latency"]
 TAIL_QUANTILE = 0.99
+_TAIL_OF = 100  # executions, of which one is in the tail
 MEDIAN_RANGE = (0.4, 0.6)
 _LEAST_TAIL, _LEAST = 5, 20  # executions in the tail, and in all for a comparison of tail and median
 _MOST_OF_SIDE = 200
@@ -136,7 +137,7 @@ class ProfiledRequests:
     def tail(self) -> list[Execution]:
         """Return the slowest 1% of the executions by service time, the slowest first, and at least five."""
         known = self.known
-        count = max(math.ceil((1 - TAIL_QUANTILE) * len(known)), min(_LEAST_TAIL, len(known) // 10), 1)
+        count = max(math.ceil(len(known) / _TAIL_OF), min(_LEAST_TAIL, len(known) // 10), 1)
         return known[:count]
 
     def median(self) -> list[Execution]:
