@@ -7,6 +7,7 @@ whose follows from the times: a thread serves its requests in the order in which
 
 from __future__ import annotations
 
+import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,7 @@ class ServedRequests:
         if not path.exists():
             return None, []
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 columns = {name: np.asarray(file[name], np.int64) for name in _COLUMNS}
                 statuses = dict(zip(file["codes"].tolist(), map(str, file["names"].tolist()), strict=True))
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
