@@ -283,8 +283,8 @@ def _check_profile(options: LoadCommandOptions) -> None:
     }
     with_it = [name for name, is_used in several.items() if is_used]
     if options.profile and with_it:
-        raise UsageError("profile_of_one_load", f"--profile records one load, and {with_it[0]} "
-                         "has others; hint: omit one of them.")  # fmt: skip
+        raise UsageError("profile_of_one_load", f"--profile records one load of a target, and "
+                         f"{with_it[0]} is another; hint: omit one of them.")  # fmt: skip
 
 
 def _target(options: LoadCommandOptions, settings: LoadSettings) -> str | ServerTarget:

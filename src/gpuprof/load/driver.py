@@ -153,8 +153,8 @@ class _OpenRun:
         if isinstance(target, BatchTarget):
             work, self.batch_wait_s = self._batches, target.max_delay_ns / 1e9
         self.start()
-        threads = _start_threads(lambda _: work(target), self.settings.concurrency or 1)
         try:
+            threads = _start_threads(lambda _: work(target), self.settings.concurrency or 1)
             _join(threads, self.deadline_ns, self.settings.progress, self.rows)
         except KeyboardInterrupt:
             self.interrupted_ns = time.monotonic_ns()
@@ -302,8 +302,8 @@ class _ClosedRun:
         interrupted = False
         with _prepared(target):
             self.start_ns = time.monotonic_ns()
-            threads = _start_threads(lambda _: self._calls(target), self.settings.concurrency or 1)
             try:
+                threads = _start_threads(lambda _: self._calls(target), self.settings.concurrency or 1)
                 _join(threads, self._deadline_ns(), self.settings.progress, rows)
             except KeyboardInterrupt:
                 interrupted = True

@@ -16,6 +16,7 @@ from gpuprof.analyze.requests.executed import read_executed
 from gpuprof.analyze.requests.rows import UNKNOWN, Execution, RequestRows, read_rows
 from gpuprof.analyze.requests.times import ExecutionTimes, TimesTree
 from gpuprof.errors import RunError
+from gpuprof.run.requests_table import BATCH_SPAN, REQUEST_SPAN, STEP_SPAN
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
@@ -54,6 +55,8 @@ _PART_OF_KIND = {
 }
 
 _NAMED_PLACES = ("python", "layer", "span")
+_OWN_SPANS = (REQUEST_SPAN, BATCH_SPAN, STEP_SPAN)
+_LEAST_EXCESS = 0.05  # of the service time: a smaller one is no cause
 _Sums: TypeAlias = dict[tuple[str, str, str], float]
 
 
@@ -61,7 +64,8 @@ _Sums: TypeAlias = dict[tuple[str, str, str], float]
 class Cause:
     """Where a request spent more than the requests around the median: a node of the call tree by its name.
 
-    `typical_ns` is the mean of those requests. `inside` is the function, layer or span around it.
+    `typical_ns` is the mean of those requests. `inside` is the function, layer or span of the target
+    around it, if any.
     """
 
     kind: str
@@ -208,7 +212,7 @@ class ProfiledRequests:
     def _inside(self, node: int) -> str:
         tree = self._tree
         above = tree.parent[node]
-        while above >= 0 and tree.kind[above] not in _NAMED_PLACES:
+        while above >= 0 and (tree.kind[above] not in _NAMED_PLACES or tree.name[above] in _OWN_SPANS):
             above = tree.parent[above]
         return tree.name[above] if above >= 0 else ""
 
@@ -248,7 +252,7 @@ class ProfiledRequests:
             return None
         key = max(own, key=lambda each: own[each] - typical.get(each, 0.0))
         found = Cause(*key, round(own[key]), round(typical.get(key, 0.0)))
-        return found if found.excess_ns > 0 else None
+        return found if found.excess_ns > _LEAST_EXCESS * times.duration_ns else None
 
     def tail_wait(self) -> TailWait | None:
         """Return how much of the latency of the tail is a wait before sending; None without requests."""

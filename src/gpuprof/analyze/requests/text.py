@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from gpuprof.analyze.kernel_labels import collection_label
 from gpuprof.analyze.requests.slowest import Cause, Part, ProfiledRequests, SlowRequest
-from gpuprof.text.sanitize import escape_text, shorten
+from gpuprof.text.sanitize import shorten
 from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_duration, format_share
 
@@ -19,7 +20,6 @@ TITLES = {
     Part.OUTSIDE: "outside",
     Part.PARALLEL: "other threads",
 }
-_ALWAYS = (Part.LAYERS, Part.OPERATORS, Part.PYTHON, Part.WAITING, Part.GC)
 _LONGEST = 60
 UNKNOWN_TEXT = "-"
 
@@ -31,7 +31,7 @@ def requests_text(requests: ProfiledRequests, count: int = SHOWN) -> str:
     columns = [
         *(Column(name, right=True) for name in ("request", "latency", "queued", "service")),
         *(Column(TITLES[part], right=True) for part in parts),
-        Column("longer than around the median"),
+        Column("longer than around the median", right=False),
     ]
     lines = [
         f"slowest {len(slow):,} of {len(requests):,} requests by service time",
@@ -41,10 +41,9 @@ def requests_text(requests: ProfiledRequests, count: int = SHOWN) -> str:
 
 
 def parts_of(slow: list[SlowRequest]) -> list[Part]:
-    """Return the parts that a table shows: the common ones, and others that are not 0."""
+    """Return the parts that a table shows: those that are not 0 everywhere."""
     used = {part for each in slow for part, time_ns in (each.parts_ns or {}).items() if time_ns}
-    rest = (part for part in Part if part not in _ALWAYS and part in used)
-    return [*_ALWAYS, *rest]
+    return [part for part in Part if part in used]
 
 
 def notes_of(requests: ProfiledRequests, slow: list[SlowRequest]) -> list[str]:
@@ -57,7 +56,7 @@ def notes_of(requests: ProfiledRequests, slow: list[SlowRequest]) -> list[str]:
             f"{format_share(wait.queued_fraction)} is waiting before sending"
         )
     if any(each.batch_size > 1 for each in slow):
-        found.append("the service time of a batch is that of all its requests (x8: a batch of 8)")
+        found.append("x: the size of a batch, whose service time is that of each of its requests")
     if any(each.parts_ns is None for each in slow):
         found.append("-: the spans of the request were not recorded")
     return found
@@ -74,12 +73,12 @@ def time_text(time_ns: int) -> str:
 
 
 def cause_text(cause: Cause | None) -> str:
-    """Return what took longer than in the requests around the median."""
+    """Return what took longer than in the requests around the median, as it is in the run."""
     if cause is None:
-        return UNKNOWN_TEXT
-    name = escape_text(cause.name)
+        return ""
+    name = collection_label(cause.name) if cause.kind == "gc" else cause.name
     if cause.kind not in ("python", "layer", "span") and cause.inside:
-        name += f" in {escape_text(cause.inside)}"
+        name += f" in {cause.inside}"
     return f"+{format_duration(cause.excess_ns)} {shorten(name, _LONGEST)}"
 
 
@@ -87,4 +86,5 @@ def _cells(each: SlowRequest, parts: list[Part]) -> list[str]:
     times = (each.latency_ns, each.queued_ns, each.service_ns)
     known = each.parts_ns
     shown = [UNKNOWN_TEXT if known is None else time_text(known[part]) for part in parts]
-    return [request_text(each), *map(time_text, times), *shown, cause_text(each.cause)]
+    cause = UNKNOWN_TEXT if known is None else cause_text(each.cause)
+    return [request_text(each), *map(time_text, times), *shown, cause]
