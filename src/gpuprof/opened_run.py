@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.lines import LineSummary
     from gpuprof.analyze.metrics import WeightName
     from gpuprof.analyze.phases import Phases
+    from gpuprof.analyze.requests.slowest import ProfiledRequests
     from gpuprof.analyze.roofline.build import Roofline
     from gpuprof.analyze.summary import Summary
     from gpuprof.analyze.whatif.prediction import WhatIf
@@ -201,6 +202,17 @@ class Run:
         from gpuprof.render.export import export_run
 
         return export_run(self._folder, Path(path))
+
+    @quick_switching()
+    def requests(self) -> ProfiledRequests:
+        """Return the requests of a run that `gpuprof load --profile` recorded; prints the slowest.
+
+        `slowest(10)` has them with what they spent their time on, `rows` the columns of all. Raises RunError.
+        """
+        from gpuprof.analyze.requests.slowest import ProfiledRequests
+
+        with self._folder.reading():
+            return ProfiledRequests(self._folder)
 
     @quick_switching()
     def whatif(

@@ -90,6 +90,7 @@ class LoadCommandOptions(SystemOptions):
     max_batch: int | None
     batch_wait: float | None
     as_json: bool
+    profile: bool
     allowed_hosts: tuple[str, ...]
     headers: dict[str, str]
     method: str
@@ -107,6 +108,13 @@ class LoadCommandOptions(SystemOptions):
     def single_concurrency(self) -> int | None:
         """The concurrency of one run; None without it, and for a sweep."""
         return self.concurrency[0] if self.concurrency is not None and len(self.concurrency) == 1 else None
+
+    @property
+    def profile_folder(self) -> Path | None:
+        """Where the requests are recorded; None for nowhere."""
+        from gpuprof.load.result import PROFILE_FOLDER
+
+        return Path(self.out) / PROFILE_FOLDER if self.profile else None
 
     def settings(self) -> LoadSettings:
         """Return what is to be run."""
@@ -232,6 +240,12 @@ class LoadCommandOptions(SystemOptions):
     is_flag=True,
     help="Run a model under LoadGen, MLPerf's load generator, in its four scenarios.",
 )
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Record this process while it serves the requests, and show what the slowest ones spent their time "
+    "on.",
+)
 @system_options
 @server_options
 @click.option("--probe", is_flag=True, help="Measure how exactly gpuprof sends requests, without a TARGET.")
@@ -243,6 +257,7 @@ def load(options: LoadCommandOptions) -> None:
     TARGET is a model as in gpuprof bench, python:module:function, or the address of a server: http://,
     kserve+http://, kserve+grpc:// or openai+http://.
     """
+    _check_profile(options)
     if options.probe:
         _print_probe(options)
         return
@@ -260,8 +275,24 @@ def load(options: LoadCommandOptions) -> None:
     settings = options.settings()
     target = _target(options, settings)
     with terminated_like_interrupted(), _live_figures() as progress:
-        found = run_load(target, settings, options=LoadOptions(drain_s=options.drain, progress=progress))
+        how = LoadOptions(drain_s=options.drain, progress=progress, profile=options.profile_folder)
+        found = run_load(target, settings, options=how)
     _report(found, options)
+
+
+def _check_profile(options: LoadCommandOptions) -> None:
+    """Refuse --profile where there is not one load of a target in this process."""
+    several = {
+        "--probe": options.probe,
+        "--mlperf": options.mlperf,
+        "--scenario soak": options.scenario == "soak",
+        "--find-max-rate": options.find_max_rate,
+        "several numbers for --concurrency": len(options.concurrency or ()) > 1,
+    }
+    with_it = [name for name, is_used in several.items() if is_used]
+    if options.profile and with_it:
+        raise UsageError("profile_of_one_load", f"--profile records one load of a target, and "
+                         f"{with_it[0]} is another; hint: omit one of them.")  # fmt: skip
 
 
 def _target(options: LoadCommandOptions, settings: LoadSettings) -> str | ServerTarget:
@@ -367,6 +398,8 @@ def _report(found: LoadResult, options: LoadCommandOptions) -> None:
         click.echo(json.dumps(found.to_dict()))
     else:
         click.echo(str(found))
+        if found.profile is not None:
+            click.echo(f"\n{found.profiled}")
         click.echo(f"written: {click.format_filename(folder)}", err=True)
     if found.run.interrupted:
         click.get_current_context().exit(_EXIT_INTERRUPTED)

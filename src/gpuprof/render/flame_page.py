@@ -130,7 +130,7 @@ def _time_weights(trees: list[CallTree], asked: str | None) -> list[TimeWeight]:
 
 
 def _scaled_views(shown: Shown, runs: ComparedRuns, weight: TimeWeight) -> list[View]:
-    new, old = ([_on_shown(shown, run) for run in side] for side in (runs.new, runs.old))
+    new, old = ([on_shown(shown, run) for run in side] for side in (runs.new, runs.old))
     scalings: list[Scaling] = ["none", "calls", "total"]
     if not can_scale_by_calls(new, old):
         scalings.remove("calls")
@@ -140,7 +140,8 @@ def _scaled_views(shown: Shown, runs: ComparedRuns, weight: TimeWeight) -> list[
     ]
 
 
-def _on_shown(shown: Shown, run: Sample) -> Sample:
+def on_shown(shown: Shown, run: Sample) -> Sample:
+    """Return a sample of the run's nodes as one of those that the page draws."""
     moved = run.gathered(shown.own_place, shown.total_place, len(shown.tree))
     # What a page adds, such as untracked time, is all its own.
     added = np.ones(len(shown.tree), dtype=np.bool_)

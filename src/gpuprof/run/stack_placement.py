@@ -254,7 +254,7 @@ class Placement:
     def _cut(self, frames: Frames, lengths: tuple[int, ...], is_layer: tuple[int, ...]) -> Groups:
         parts = zip((0, *lengths), (*lengths, len(frames)), (False, *is_layer), strict=True)
         return tuple(
-            self._numbers.number(_shown(frames[begin:end], bool(layer), self._kinds))
+            self._numbers.number(shown_frames(frames[begin:end], bool(layer), self._kinds))
             for begin, end, layer in parts
         )
 
@@ -322,7 +322,7 @@ class _Sweep:
         self._now = instant if self._now is None else max(self._now, instant)
 
 
-def _shown(frames: Frames, is_in_layer: bool, kinds: FrameKinds) -> Frames:
+def shown_frames(frames: Frames, is_in_layer: bool, kinds: FrameKinds) -> Frames:
     """Leave out how PyTorch calls a module, and the module's `forward`, which the layer's span represents."""
     first = next((place for place, frame in enumerate(frames) if frame not in kinds.machinery), len(frames))
     if is_in_layer and 0 < first < len(frames) and frames[first] in kinds.forwards:

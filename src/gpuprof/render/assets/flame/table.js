@@ -18,13 +18,14 @@ function columnsOf({ tree }) {
   const kind = { title: "Kind", key: ({ node }) => kindName(tree, node), words: true };
   const path = ({ node }) => pathText(tree, node);
   if (tree.diff) {
+    const [before, now] = sideNames(tree);
     return [
       name,
       kind,
       { title: "Change", key: (group) => Math.abs(changeOf(group)) },
       { title: "Verdict", key: verdictText, words: true },
-      { title: "Before", key: ({ change }) => change.old },
-      { title: "Now", key: ({ change }) => change.new },
+      { title: before, key: ({ change }) => change.old },
+      { title: now, key: ({ change }) => change.new },
       { title: "Ratio", key: ratioOf },
       { title: "Where most", key: path, words: true },
     ];
@@ -39,6 +40,11 @@ function columnsOf({ tree }) {
     { title: "Mean", key: meanTotal },
     { title: "Hottest call", key: path, words: true },
   ];
+}
+
+function sideNames(tree) {
+  const { before = "Before", now = "Now" } = tree.views[tree.view];
+  return [before, now];
 }
 
 // Another weight builds the table again; the search filters it.
@@ -69,7 +75,7 @@ function membersOf(group) {
 }
 
 function captionText(app, all, matching) {
-  const sides = app.tree.diff ? ", before and now" : "";
+  const sides = app.tree.diff ? `, ${sideNames(app.tree).join(" and ").toLowerCase()}` : "";
   const meaning = `Self ${app.tree.time} of each name, summed over its calls${sides}.`;
   const largest = matching > TABLE_ROWS ? ` Shown are the ${formatCount(TABLE_ROWS)} largest.` : "";
   const { marks, text } = app.found;
