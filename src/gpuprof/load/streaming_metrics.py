@@ -18,7 +18,7 @@ import numpy as np
 from gpuprof.bench.results.target import LatencyTarget, parse_target
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.requests import RequestStatus
+from gpuprof.load.requests import RequestStatus, Rows
 from gpuprof.stats.proportions import exact_share
 
 if TYPE_CHECKING:
@@ -45,6 +45,17 @@ class StreamTimes:
     end_ns: npt.NDArray[np.int64]
     status: npt.NDArray[Any]
     tokens: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Rows) -> StreamTimes:
+        """Return the times of rows of requests."""
+        return cls(
+            planned_ns=rows["planned_ns"],
+            first_ns=rows["first_ns"],
+            end_ns=rows["end_ns"],
+            status=rows["status"],
+            tokens=rows["units"].astype(np.int64),
+        )
 
     @property
     def is_ok(self) -> npt.NDArray[np.bool_]:
@@ -189,12 +200,20 @@ def goodput(
     the objective. A stream of one token has no TPOT and no ITL, and is not judged by
     them. The ITL of a request is its longest interval, `longest_intervals_s`.
     """
+    good = good_requests(times, objectives, longest_itl_s)
+    count = int(np.count_nonzero(good))
+    return Goodput(
+        count, count / len(good) if len(good) else 0.0, count / duration_s if duration_s > 0 else 0.0
+    )
+
+
+def good_requests(
+    times: StreamTimes, objectives: Sequence[StreamObjective], longest_itl_s: Floats
+) -> npt.NDArray[np.bool_]:
+    """Return which requests are good, as of `goodput`."""
     good = times.is_ok
     for objective in objectives:
         is_itl = objective.metric is StreamMetric.ITL
         seconds = longest_itl_s if is_itl else times.seconds(objective.metric)
         good = good & (np.isnan(seconds) | (seconds < objective.target.limit_s))
-    count = int(np.count_nonzero(good))
-    return Goodput(
-        count, count / len(good) if len(good) else 0.0, count / duration_s if duration_s > 0 else 0.0
-    )
+    return good

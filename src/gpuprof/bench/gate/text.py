@@ -34,7 +34,9 @@ _VALUES: dict[RunMetric, Callable[[float], str]] = {
     RunMetric.THROUGHPUT: lambda rate: f"{format_quantity(rate)}/s",
     RunMetric.MEMORY: lambda size: format_bytes(round(size)),
     RunMetric.PROCESS_MEMORY: lambda size: format_bytes(round(size)),
-    RunMetric.ACCURACY: lambda accuracy: f"{accuracy:.2%}",
+    **dict.fromkeys(
+        (RunMetric.ACCURACY, RunMetric.SUCCESS, RunMetric.GOODPUT), lambda fraction: f"{fraction:.2%}"
+    ),
     RunMetric.ENERGY: lambda joules: f"{joules:.3g} J",
 }
 
@@ -97,7 +99,9 @@ def _compared(row: GateRow) -> str:
     if row.files:
         return f"{len(row.files)} of {row.all_files} files"
     found = row.judgement
-    return f"{found.old_launches} + {found.new_launches} runs" if isinstance(found, Comparison) else "-"
+    if isinstance(found, Comparison):
+        return f"{found.old_launches} + {found.new_launches} runs"
+    return "-" if found is None or row.configuration.load is None else "requests"
 
 
 def _change_lines(gate: Gate) -> Iterator[str]:
@@ -127,11 +131,15 @@ def _required_runs(gate: Gate) -> Iterator[str]:
     if not known:
         return
     needed, row = max(known, key=lambda each: each[0])
-    varies = f"{row.metric} of {row.configuration} varies by {row.variation:.1%} between process runs"
+    of_load = row.configuration.load is not None
+    what = "runs" if of_load else "process runs"
+    varies = f"{row.metric} of {row.configuration} varies by {row.variation:.1%} between {what}"
     if needed > MOST_RUNS:
-        fix = f"more than {MOST_RUNS:,} process runs a side; use a quieter machine or a wider threshold"
+        fix = f"more than {MOST_RUNS:,} {what} a side; use a quieter machine or a wider threshold"
     else:
-        fix = f"about {needed} process runs a side, gpuprof bench --launches {needed}"
+        loads = "gpuprof load with another --seed and --out"
+        more = loads if of_load else f"gpuprof bench --launches {needed}"
+        fix = f"about {needed} {what} a side, {more}"
     yield wrapped(f"required sample size: {fix} ({varies}, its threshold is {row.threshold:.1%})")
 
 
