@@ -132,8 +132,11 @@ def side_of(runs: Sequence[LoadedRun], model: str | None = None) -> ResultFile:
 
 
 def configuration_of(settings: LoadSettings, model: str | None = None) -> Configuration:
-    """Return what makes two loads comparable: the target, and how its requests arrive."""
-    system = settings.system
+    """Return what makes two loads comparable: the target, and how its requests arrive.
+
+    With a name for the `model`, how it is run may differ: then it is a variant.
+    """
+    system = settings.system if model is None else None
     shape = None if system is None or system.input_shape is None else str(list(system.input_shape))
     return Configuration(
         framework=None if system is None or system.framework == _PLAIN else system.framework,

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gpuprof.bench.report import formatting
 from gpuprof.bench.report.plot_parts import (
+    COLORS,
     HEIGHT,
     PAGE,
     TEXT,
@@ -178,6 +179,15 @@ def tail(rows: Rows) -> Figure | None:
         "latency from the plan": latency_ns(answered) / 1e9,
         "service time, from sending": service_ns(answered) / 1e9,
     }
+    alternative = "The fraction of requests that took longer than each time, from the plan and from sending."
+    return tails(kinds, alternative)
+
+
+def tails(kinds: Mapping[str, Floats], alternative: str) -> Figure | None:
+    """Return for several series of seconds the fraction that is longer, by their names."""
+    kinds = {name: values_s for name, values_s in kinds.items() if len(values_s) > 1}
+    if not kinds:
+        return None
     largest = max(float(values.max()) for values in kinds.values())
     factor, unit = formatting.time.axis(largest)
     traces = []
@@ -189,13 +199,12 @@ def tail(rows: Rows) -> Figure | None:
     shown = [value for trace in traces for value in trace["x"]]
     x_head = f"time ({unit})"
     x_axis = logarithmic_axis(x_head, shown) if is_wide(shown) else axis(x_head, rangemode="tozero")
-    decades = range(math.ceil(math.log10(len(answered))) + 1)
+    decades = range(math.ceil(math.log10(max(map(len, kinds.values())))) + 1)
     ticks: Plain = {
         "tickvals": [10.0**-each for each in decades],
         "ticktext": [f"{100 * 10.0**-each:.10g}%" for each in decades],
     }
     y_axis = axis("requests that took longer", type="log", range=[-len(decades) + 0.9, 0.05], **ticks)
-    alternative = "The fraction of requests that took longer than each time, from the plan and from sending."
     return _figure("tail", alternative, traces, x_axis, y_axis)
 
 
@@ -251,14 +260,14 @@ def _split(group: npt.NDArray[np.int64], values: Floats, groups: int) -> list[Fl
 
 
 def _line(name: str, number: int, x: list[float], y: list[float], texts: list[str]) -> Plain:
-    color = _COLOR.format(number)
+    color = _COLOR.format(number % COLORS)
     return {
         "type": "scatter",
         "mode": "lines",
         "name": name,
         "x": x,
         "y": y,
-        "line": {"color": color, "width": 2, "dash": _DASHES[number]},
+        "line": {"color": color, "width": 2, "dash": _DASHES[number % len(_DASHES)]},
         "hoverinfo": "text",
         "hovertext": texts,
     }

@@ -21,7 +21,7 @@ from gpuprof.load.result import LoadResult, status_text, verdict_text
 from gpuprof.render.page import readable
 
 FORMATS = ("html", "md", "csv", "json", "pdf")
-_OWN = ("csv", "json")
+OWN_FORMATS = ("csv", "json")
 _TITLES = {
     "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "p999": "p99.9", "maximum": "Max", "mean": "Mean",
 }  # fmt: skip
@@ -34,7 +34,7 @@ def check_formats(formats: Sequence[str]) -> None:
         raise BenchmarkError(
             "unknown_format", f"{unknown[0]!r} is not a report format", hint=f"use {', '.join(FORMATS)}"
         )
-    check_packages([each for each in formats if each not in _OWN])
+    check_packages([each for each in formats if each not in OWN_FORMATS])
 
 
 def write_report(
@@ -42,10 +42,10 @@ def write_report(
 ) -> list[Path]:
     """Write a load as files `stem.html` and so on; returns their paths. Raises GpuprofError."""
     check_formats(formats)
-    others = [each for each in formats if each not in _OWN]
+    others = [each for each in formats if each not in OWN_FORMATS]
     paths = write_content(load_content(result), others, folder, stem)
     for each in dict.fromkeys(formats):
-        if each in _OWN:
+        if each in OWN_FORMATS:
             path = folder / f"{stem}.{each}"
             rows = list(csv_rows(result))
             write_whole(path, to_csv(rows, tuple(rows[0])) if each == "csv" else to_json(result.to_dict()))

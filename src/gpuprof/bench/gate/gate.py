@@ -243,6 +243,8 @@ def runs_needed(compared: Comparison, variation: float | None, rows: int = 1) ->
 def _reason_of(key: Key, compared: Comparison, reason: Diagnostic | None) -> Diagnostic | None:
     if compared.reason == "too_few_runs" and key[0].load is not None:
         return reason or note("gate_one_load")
+    if compared.reason == "across_margin" and key[0].load is not None:
+        return note("gate_needs_requests", margin=compared.margin)
     return reason_of_verdict(compared)
 
 

@@ -43,14 +43,18 @@ _VALUES: dict[RunMetric, Callable[[float], str]] = {
 
 def gate_text(gate: Gate) -> str:
     """Return the whole text, at most 100 columns wide where names allow it."""
+    return "\n".join([wrapped(f"{gate.outcome}: {_sentence(gate)}"), "", gate_table(gate)])
+
+
+def gate_table(gate: Gate) -> str:
+    """Return the rows with their reasons, and the notes."""
     distinct = list(dict.fromkeys(row.configuration for row in gate.rows))
     shared, short = name_parts(distinct)
     names = dict(zip(distinct, short, strict=True))
     first = {each: next(row for row in gate.rows if row.configuration == each) for each in distinct}
     shown = [names[row.configuration] if row is first[row.configuration] else "" for row in gate.rows]
     table = _names_table(_COLUMNS, shown, [_cells(row) for row in gate.rows])
-    lines = [wrapped(f"{gate.outcome}: {_sentence(gate)}"), ""]
-    lines += [wrapped(f"all: {shared}"), ""] if shared else []
+    lines = [wrapped(f"all: {shared}"), ""] if shared else []
     lines += [table, "", *_change_lines(gate), *_reason_lines(gate, names), *_required_runs(gate)]
     return "\n".join([*lines, *(wrapped(f"{each.severity}: {each}") for each in gate.notes)]).rstrip()
 
