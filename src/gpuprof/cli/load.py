@@ -299,8 +299,9 @@ def _soak(options: LoadCommandOptions) -> None:
             options=LoadOptions(drain_s=options.drain),
             after_cycle=lambda cycles, requests: lines.add(f"{cycles} cycles, {requests:,} requests"),
         )
-    _show_several(found, options, is_conclusive=found.verdict not in ("open", "inconclusive"))
-    if found.verdict == "yes":
+    is_no = found.verdict == "yes" or 0 < found.requests == found.failed
+    _show_several(found, options, is_conclusive=is_no or found.verdict not in ("open", "inconclusive"))
+    if is_no:
         click.get_current_context().exit(EXIT_MISSED)
 
 
@@ -362,6 +363,8 @@ def _report(found: LoadResult, options: LoadCommandOptions) -> None:
         click.echo(f"written: {click.format_filename(folder)}", err=True)
     if found.run.interrupted:
         click.get_current_context().exit(_EXIT_INTERRUPTED)
+    if found.is_failed:
+        click.get_current_context().exit(EXIT_MISSED)
     exit_for_targets([found.verdict])
 
 
