@@ -310,8 +310,6 @@ def _several_runs(options: LoadCommandOptions) -> None:
     from gpuprof.load.run import LoadOptions
     from gpuprof.load.several_runs import find_rate, sweep_concurrency
 
-    if options.report:
-        raise UsageError("report_of_one_run", "--report shows one run; hint: omit it.")
     if options.find_max_rate and len(options.concurrency or ()) > 1:
         raise UsageError(
             "two_searches", "--find-max-rate has one concurrency; hint: write one, as in --concurrency 4."
@@ -338,7 +336,13 @@ def _show_several(
     *,
     is_conclusive: bool = True,
 ) -> None:
+    from gpuprof.load.soak_run import SoakResult
+
     file = result.save(Path(options.out))
+    if options.report and not isinstance(result, SoakResult):
+        from gpuprof.load.several_report import write_several
+
+        write_several(result, options.report, Path(options.out))
     if options.as_json:
         click.echo(json.dumps(result.to_dict()))
     else:

@@ -14,14 +14,11 @@ from gpuprof.bench.number_text import interval_text
 from gpuprof.bench.report import formatting
 from gpuprof.bench.report.sections import Content, Section, section_of
 from gpuprof.bench.report.table import Cell, Table, facts_table, figure, judged, table_of, whole, words
-from gpuprof.bench.report.writers import write_content
-from gpuprof.bench.results.files import to_csv, to_json, write_whole
 from gpuprof.bench.results.run_figures import RunMetric
-from gpuprof.errors import BenchmarkError
 from gpuprof.load.compared_loads import LoadComparison, LoadVariant
 from gpuprof.load.gate_side import configuration_of
 from gpuprof.load.plots import tails
-from gpuprof.load.report import OWN_FORMATS, check_formats
+from gpuprof.load.report import write_formats
 from gpuprof.load.requests import is_ok, latency_ns
 from gpuprof.render.page import readable
 from gpuprof.text.units import Quantity
@@ -34,24 +31,8 @@ def write_comparison(
     comparison: LoadComparison, formats: Sequence[str], folder: Path, stem: str = "report"
 ) -> list[Path]:
     """Write a comparison as files `stem.html` and so on; returns their paths. Raises GpuprofError."""
-    check_formats(formats)
-    paths = write_content(
-        comparison_content(comparison), [each for each in formats if each not in OWN_FORMATS], folder, stem
-    )
-    for each in dict.fromkeys(formats):
-        if each not in OWN_FORMATS:
-            continue
-        path, rows = folder / f"{stem}.{each}", list(comparison_rows(comparison))
-        try:
-            write_whole(
-                path, to_csv(rows, tuple(rows[0])) if each == "csv" else to_json(comparison.to_dict())
-            )
-        except OSError as error:
-            raise BenchmarkError(
-                "cannot_write", f"cannot write {path} ({error.strerror})", hint="use another --output-dir"
-            ) from error
-        paths.append(path)
-    return paths
+    rows = list(comparison_rows(comparison))
+    return write_formats(comparison_content(comparison), rows, comparison.to_dict(), formats, folder, stem)
 
 
 def comparison_content(comparison: LoadComparison) -> Content:

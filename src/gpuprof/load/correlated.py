@@ -94,6 +94,17 @@ def _at(ordered: Floats, share: float) -> float:
     return float(ordered[min(max(rank, 0), len(ordered) - 1)])
 
 
+def relative_rate_error(ends_ns: Floats, units: Floats, start_ns: int, end_ns: int) -> float | None:
+    """Return the standard error of units per second, relative to it, over BATCHES parts of the time.
+
+    None without units.
+    """
+    edges = np.linspace(start_ns, max(end_ns, start_ns + 1), BATCHES + 1)
+    found, _ = np.histogram(ends_ns, edges, weights=units)
+    mean = float(found.mean())
+    return float(found.std(ddof=1)) / math.sqrt(BATCHES) / mean if mean > 0 else None
+
+
 def batch_means(values: Floats) -> Floats:
     """Return the mean of each batch."""
     return np.array([float(part.mean()) for part in np.array_split(values, BATCHES)])

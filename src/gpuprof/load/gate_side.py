@@ -22,7 +22,7 @@ from gpuprof.bench.measure.diagnostics import BACKGROUND_LOAD
 from gpuprof.bench.results.run_figures import RunFigures, RunLog, RunMetric
 from gpuprof.bench.results.stored import MACHINE, Configuration, ResultFile
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.correlated import BATCHES, fraction_of, quantile_of_run
+from gpuprof.load.correlated import BATCHES, fraction_of, quantile_of_run, relative_rate_error
 from gpuprof.load.figures import latencies_s, quantile
 from gpuprof.load.requests import first_ns, is_ok, service_ns
 from gpuprof.load.result import LoadResult, LoadSettings, open_result
@@ -234,13 +234,9 @@ def _log_of_runs(values: Sequence[float]) -> RunLog:
 def _log_of_rate(result: LoadResult) -> RunLog | None:
     """Return the logarithm of the throughput of one run, with its error over parts of its time."""
     rows = result.rows[is_ok(result.rows)]
-    edges = np.linspace(result.run.start_ns, max(result.run.end_ns, result.run.start_ns + 1), BATCHES + 1)
-    units, _ = np.histogram(rows["end_ns"], edges, weights=rows["units"].astype(np.float64))
-    mean = float(units.mean())
-    if mean <= 0:
-        return None
-    error = float(units.std(ddof=1)) / math.sqrt(BATCHES) / mean
-    return RunLog(math.log(result.units_per_s), error, _FREEDOM)
+    units = rows["units"].astype(np.float64)
+    error = relative_rate_error(rows["end_ns"], units, result.run.start_ns, result.run.end_ns)
+    return None if error is None else RunLog(math.log(result.units_per_s), error, _FREEDOM)
 
 
 def _log_of_fraction(runs: Sequence[Floats]) -> RunLog:

@@ -21,7 +21,7 @@ from gpuprof.load.result import LoadResult, status_text, verdict_text
 from gpuprof.render.page import readable
 
 FORMATS = ("html", "md", "csv", "json", "pdf")
-OWN_FORMATS = ("csv", "json")
+_OWN = ("csv", "json")
 _TITLES = {
     "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "p999": "p99.9", "maximum": "Max", "mean": "Mean",
 }  # fmt: skip
@@ -34,22 +34,39 @@ def check_formats(formats: Sequence[str]) -> None:
         raise BenchmarkError(
             "unknown_format", f"{unknown[0]!r} is not a report format", hint=f"use {', '.join(FORMATS)}"
         )
-    check_packages([each for each in formats if each not in OWN_FORMATS])
+    check_packages([each for each in formats if each not in _OWN])
 
 
 def write_report(
     result: LoadResult, formats: Sequence[str], folder: Path, stem: str = "report"
 ) -> list[Path]:
     """Write a load as files `stem.html` and so on; returns their paths. Raises GpuprofError."""
+    rows = list(csv_rows(result))
+    return write_formats(load_content(result), rows, result.to_dict(), formats, folder, stem)
+
+
+def write_formats(
+    content: Content,
+    rows: Sequence[dict[str, Any]],
+    plain: dict[str, Any],
+    formats: Sequence[str],
+    folder: Path,
+    stem: str = "report",
+) -> list[Path]:
+    """Write a report: `rows` as CSV, `plain` as JSON, and the content. Raises GpuprofError."""
     check_formats(formats)
-    others = [each for each in formats if each not in OWN_FORMATS]
-    paths = write_content(load_content(result), others, folder, stem)
+    paths = write_content(content, [each for each in formats if each not in _OWN], folder, stem)
     for each in dict.fromkeys(formats):
-        if each in OWN_FORMATS:
-            path = folder / f"{stem}.{each}"
-            rows = list(csv_rows(result))
-            write_whole(path, to_csv(rows, tuple(rows[0])) if each == "csv" else to_json(result.to_dict()))
-            paths.append(path)
+        if each not in _OWN:
+            continue
+        path = folder / f"{stem}.{each}"
+        try:
+            write_whole(path, to_csv(rows, tuple(rows[0])) if each == "csv" else to_json(plain))
+        except OSError as error:
+            raise BenchmarkError(
+                "cannot_write", f"cannot write {path} ({error.strerror})", hint="use another folder"
+            ) from error
+        paths.append(path)
     return paths
 
 
