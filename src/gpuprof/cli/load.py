@@ -102,6 +102,7 @@ class LoadCommandOptions(SystemOptions):
     shapes: dict[str, tuple[int, ...]]
     is_binary: bool
     timeout_s: float
+    ca_file: str
 
     @property
     def single_concurrency(self) -> int | None:
