@@ -28,6 +28,18 @@ def test_the_exit_code_is_the_verdict(target: str, tmp_path: Path, slo: str, cod
     assert len(open_result(tmp_path / "out").rows) == 300
 
 
+@pytest.mark.parametrize("more", [(), ("--slo", "p50<1s"), ("--json",)])
+def test_a_run_in_which_every_request_fails_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    (tmp_path / "failing_target_of_test.py").write_text("def respond():\n    1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["load", "python:failing_target_of_test:respond", "--rate", "200", "--duration", "100ms", *more]
+    done = CliRunner().invoke(cli, [*words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 1
+    assert len(open_result(tmp_path / "out").rows) == 20
+
+
 def test_json_has_the_figures(target: str, tmp_path: Path) -> None:
     words = ["load", target, "--scenario", "offline", "--count", "50", "--json", "--out"]
     done = CliRunner().invoke(cli, [*words, str(tmp_path / "out")])

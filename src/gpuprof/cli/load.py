@@ -103,6 +103,7 @@ class LoadCommandOptions(SystemOptions):
     shapes: dict[str, tuple[int, ...]]
     is_binary: bool
     timeout_s: float
+    ca_file: str
 
     @property
     def single_concurrency(self) -> int | None:
@@ -338,8 +339,9 @@ def _soak(options: LoadCommandOptions) -> None:
             options=LoadOptions(drain_s=options.drain),
             after_cycle=lambda cycles, requests: lines.add(f"{cycles} cycles, {requests:,} requests"),
         )
-    _show_several(found, options, is_conclusive=found.verdict not in ("open", "inconclusive"))
-    if found.verdict == "yes":
+    is_no = found.verdict == "yes" or 0 < found.requests == found.failed
+    _show_several(found, options, is_conclusive=is_no or found.verdict not in ("open", "inconclusive"))
+    if is_no:
         click.get_current_context().exit(EXIT_MISSED)
 
 
@@ -348,8 +350,6 @@ def _several_runs(options: LoadCommandOptions) -> None:
     from gpuprof.load.run import LoadOptions
     from gpuprof.load.several_runs import find_rate, sweep_concurrency
 
-    if options.report:
-        raise UsageError("report_of_one_run", "--report shows one run; hint: omit it.")
     if options.find_max_rate and len(options.concurrency or ()) > 1:
         raise UsageError(
             "two_searches", "--find-max-rate has one concurrency; hint: write one, as in --concurrency 4."
@@ -376,7 +376,13 @@ def _show_several(
     *,
     is_conclusive: bool = True,
 ) -> None:
+    from gpuprof.load.soak_run import SoakResult
+
     file = result.save(Path(options.out))
+    if options.report and not isinstance(result, SoakResult):
+        from gpuprof.load.several_report import write_several
+
+        write_several(result, options.report, Path(options.out))
     if options.as_json:
         click.echo(json.dumps(result.to_dict()))
     else:
@@ -403,6 +409,8 @@ def _report(found: LoadResult, options: LoadCommandOptions) -> None:
         click.echo(f"written: {click.format_filename(folder)}", err=True)
     if found.run.interrupted:
         click.get_current_context().exit(_EXIT_INTERRUPTED)
+    if found.is_failed:
+        click.get_current_context().exit(EXIT_MISSED)
     exit_for_targets([found.verdict])
 
 

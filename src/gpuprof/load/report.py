@@ -45,15 +45,32 @@ def write_report(
     result: LoadResult, formats: Sequence[str], folder: Path, stem: str = "report"
 ) -> list[Path]:
     """Write a load as files `stem.html` and so on; returns their paths. Raises GpuprofError."""
+    rows = list(csv_rows(result))
+    return write_formats(load_content(result), rows, result.to_dict(), formats, folder, stem)
+
+
+def write_formats(
+    content: Content,
+    rows: Sequence[dict[str, Any]],
+    plain: dict[str, Any],
+    formats: Sequence[str],
+    folder: Path,
+    stem: str = "report",
+) -> list[Path]:
+    """Write a report: `rows` as CSV, `plain` as JSON, and the content. Raises GpuprofError."""
     check_formats(formats)
-    others = [each for each in formats if each not in _OWN]
-    paths = write_content(load_content(result), others, folder, stem)
+    paths = write_content(content, [each for each in formats if each not in _OWN], folder, stem)
     for each in dict.fromkeys(formats):
-        if each in _OWN:
-            path = folder / f"{stem}.{each}"
-            rows = list(csv_rows(result))
-            write_whole(path, to_csv(rows, tuple(rows[0])) if each == "csv" else to_json(result.to_dict()))
-            paths.append(path)
+        if each not in _OWN:
+            continue
+        path = folder / f"{stem}.{each}"
+        try:
+            write_whole(path, to_csv(rows, tuple(rows[0])) if each == "csv" else to_json(plain))
+        except OSError as error:
+            raise BenchmarkError(
+                "cannot_write", f"cannot write {path} ({error.strerror})", hint="use another folder"
+            ) from error
+        paths.append(path)
     return paths
 
 

@@ -204,6 +204,11 @@ class LoadResult:
         return None if found is None else found.verdict
 
     @property
+    def is_failed(self) -> bool:
+        """Whether requests were sent, and none succeeded."""
+        return len(self.rows) > 0 and not is_ok(self.rows).any()
+
+    @property
     def warnings(self) -> tuple[LoadWarning, ...]:
         """What a reader must know to judge the figures."""
         return (*self._generator_warnings(), *self._row_warnings(), *self.run.machine_warnings)

@@ -352,14 +352,24 @@ class _SuiteTable(ComparisonOptions):
 
 def read_suite(path: Path) -> ComparisonPlan:
     """Read a suite. Raises BenchmarkError for what is no suite, naming the key."""
+    return suite_of(suite_table(path), path)
+
+
+def suite_table(path: Path) -> Table:
+    """Return the TOML of a suite. Raises BenchmarkError."""
     try:
-        table = read_toml(path)
+        return read_toml(path)
     except OSError as error:
         raise BenchmarkError(
             "cannot_read", f"{path} cannot be read ({error.strerror}); hint: specify a suite"
         ) from error
     except ValueError as error:
         raise BenchmarkError("invalid_toml", f"{path} is not valid TOML: {error}") from error
+
+
+def suite_of(table: Table, path: Path) -> ComparisonPlan:
+    """Return the plan of a suite's TOML. Raises BenchmarkError, naming the key."""
+    table = dict(table)
     tables = table.pop("variant", [])
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
         raise BenchmarkError(
@@ -368,10 +378,10 @@ def read_suite(path: Path) -> ComparisonPlan:
         )
     if not tables:
         raise BenchmarkError("no_variant", f"{path} has no variant: add a table [[variant]] for each")
-    suite = _typed({"name": path.stem} | table, _SuiteTable, str(path))
+    suite = typed_table({"name": path.stem} | table, _SuiteTable, str(path))
     shared = {key: table[key] for key in table.keys() & _keys(_VariantTable) if key != "name"}
     for number, each in enumerate(tables, 1):
-        _typed(each, _VariantTable, f"{path}, variant {number}")
+        typed_table(each, _VariantTable, f"{path}, variant {number}")
     try:
         variants = [_variant(shared, each, path, number) for number, each in enumerate(tables, 1)]
         metrics = tuple(_placed(each, path) for each in suite.metrics)
@@ -385,8 +395,8 @@ def _keys(kind: type[Any]) -> list[str]:
     return [each.name.replace("_", "-") for each in dataclasses.fields(kind)]
 
 
-def _typed(table: Table, kind: type[T], where: str) -> T:
-    """Return a table by the types of its keys. Raises BenchmarkError."""
+def typed_table(table: Table, kind: type[T], where: str) -> T:
+    """Return a table by the types of its keys, whose words have hyphens. Raises BenchmarkError."""
     known = _keys(kind)
     for key in table:
         if key not in known:
@@ -398,7 +408,7 @@ def _typed(table: Table, kind: type[T], where: str) -> T:
 
 
 def _variant(shared: Table, own: Table, path: Path, number: int) -> Variant:
-    given = _typed(shared | own, _VariantTable, str(path))
+    given = typed_table(shared | own, _VariantTable, str(path))
     if given.model is None:
         raise BenchmarkError(
             "no_model", f"variant {number} has no model: add model = ..., here or above all variants"

@@ -22,7 +22,8 @@ from gpuprof.bench.gate.gate import (
 )
 from gpuprof.bench.gate.result import ChangePoint, Gate, GateRow, Key, Thresholds
 from gpuprof.bench.results.run_figures import RunMetric
-from gpuprof.bench.results.stored import Configuration, History, ResultFile
+from gpuprof.bench.results.stored import Configuration, ResultFile
+from gpuprof.bench.results.stored_history import History
 from gpuprof.stats.change_points import find_change_points
 from gpuprof.stats.quantiles import CONFIDENCE
 from gpuprof.stats.ratio_test import (
@@ -61,7 +62,7 @@ def judge_history(
     series |= {key: _Series(history, key, seed) for key in lacking}
     judged = judge_ratios(
         {key: each.ratio for key, each in series.items() if each.new},
-        {key: limits.of(key[1]) for key in series},
+        {key: limits.of_key(key) for key in series},
     )
     rows = tuple(
         series[key].row(judged.get(key), limits, is_disturbed=not any_load and is_busy(key, *sides))
@@ -81,7 +82,7 @@ def _lacking(history: History, measured: Sequence[Configuration]) -> list[Config
     """Return what the newest file of a measured model has and the candidates lack."""
 
     def kind(each: Configuration) -> tuple[str | None, ...]:
-        return each.framework, each.model, each.device_type, each.dtype
+        return each.framework, each.model, each.device_type, each.dtype, each.load
 
     lacking: dict[Configuration, None] = {}
     for wanted in {kind(each) for each in measured}:
@@ -126,7 +127,7 @@ class _Series:
         return GateRow(
             configuration=self.key[0],
             metric=self.key[1],
-            threshold=limits.of(self.key[1]),
+            threshold=limits.of_key(self.key),
             all_files=len(self.files),
             files=tuple(self.files[begin:end]),
             baseline=self._value(float(self.levels.figures[begin:end].mean())),
