@@ -21,7 +21,8 @@ import gpuprof
 from gpuprof.cli.main import execute
 from gpuprof.errors import RunError
 from gpuprof.render import timeline as timeline_module
-from gpuprof.render.timeline import planes, thinned, zigzag
+from gpuprof.render.timeline import thinned
+from gpuprof.render.timeline_columns import planes, zigzag
 from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.imports.import_facts import ImportFacts
 from gpuprof.run.imports.imported_run import imported_run, kind_code

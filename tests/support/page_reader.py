@@ -76,7 +76,7 @@ def _slices(head: dict[str, Any], parts: dict[str, bytes], classes: list[Any]) -
     launchers += accumulate(_signed(parts["launcher"], count - head["on_threads"]))
     slices: list[PageSlice] = []
     for track in head["tracks"]:
-        for lane, level, size in track["rows"]:
+        for lane, level, size, _ in track["rows"]:
             end = head["base"]
             for _ in range(size):
                 i = len(slices)

@@ -48,9 +48,14 @@ LoadedRun = tuple[RunFolder, "CallTree"]
 
 
 def run_page(
-    folder: RunFolder, tree: CallTree, weight: str | None = None, slices: Slices | str | None = None
+    folder: RunFolder,
+    tree: CallTree,
+    weight: str | None = None,
+    slices: Slices | str | None = None,
+    *,
+    is_full: bool = False,
 ) -> str:
-    """Return the page of one run, with the timeline of its `slices`.
+    """Return the page of one run, with the timeline of its `slices`. One that `is_full` has all paths.
 
     Raises RunError where it lacks the weight that is asked for.
     """

@@ -34,7 +34,8 @@ from gpuprof.render.page import (
 )
 from gpuprof.render.phases import phases_html, step_html
 from gpuprof.render.shown_tree import BACKWARD_PREFIX, Shown, placed_tree
-from gpuprof.render.timeline import Slices, embedded_timeline
+from gpuprof.render.timeline import Slices
+from gpuprof.render.timeline_columns import embedded_timeline
 from gpuprof.run.format import KINDS
 from gpuprof.text.sanitize import quoted_if_blank
 

@@ -67,7 +67,8 @@ class _Builder:
 def classes_of(columns: dict[str, npt.NDArray[Any]], names: list[str], tree: CallTree) -> SliceClasses:
     """Return the class of each slice and of each node.
 
-    A slice's `parent` is the place of another one, its `node` the place of its node in `tree` (-1: unknown).
+    A slice's `parent` is the place of another one, its `node` the place of its node in `tree` (-1: unknown),
+    `above` that of its parent where that is no slice of these.
     Where the node is known, so is the path: Python's functions are in the tree between spans that are nested.
     """
     texts: dict[str, int] = {}
@@ -75,8 +76,8 @@ def classes_of(columns: dict[str, npt.NDArray[Any]], names: list[str], tree: Cal
     of_slices = np.array([texts.setdefault(name, len(texts)) for name in names], dtype=np.int64)
     builder = _Builder()
     of_node, roots = _classes_of_nodes(builder, tree, of_tree)
-    told = np.append(of_node, -1)[columns["node"]].astype(np.int64)
-    of_slice = _classes_of_slices(builder, columns, of_slices, roots, texts, told)
+    told, above = (np.append(of_node, -1)[columns[key]].astype(np.int64) for key in ("node", "above"))
+    of_slice = _classes_of_slices(builder, columns, of_slices, roots, texts, told, above)
     used = np.unique(np.array(builder.name, dtype=np.int64))
     all_names = list(texts)
     return SliceClasses(
@@ -123,20 +124,22 @@ def _classes_of_slices(
     roots: dict[int, int],
     names: dict[str, int],
     told: Ints,
+    above_told: Ints,
 ) -> Ints:
     engine = _engine_names(names)
     keys = texts[columns["name"]] * builder.kinds + columns["kind"] if len(texts) else columns["kind"]
     # Parents before what is inside them, threads before what they launched.
-    order = np.lexsort((columns["id"], columns["start_ns"], columns["on_gpu"]))
+    unknown = np.flatnonzero(told < 0)
+    order = unknown[
+        np.lexsort((columns["id"][unknown], columns["start_ns"][unknown], columns["on_gpu"][unknown]))
+    ]
     of_slice: list[int] = told.tolist()
-    processes, parents = columns["process"].tolist(), columns["parent"].tolist()
-    all_keys, known = keys.tolist(), builder.known
-    for place in order.tolist():
-        if of_slice[place] >= 0:
-            continue
-        parent, key = parents[place], all_keys[place]
-        above = of_slice[parent] if parent >= 0 else -1
-        above = roots.get(processes[place], -1) if above < 0 else builder.inside[above]
+    columns = {key: columns[key][order] for key in ("process", "parent")} | {"above": above_told[order]}
+    lists = (order, keys[order], columns["process"], columns["parent"], columns["above"])
+    known = builder.known
+    for place, key, process, parent, above_parent in zip(*(each.tolist() for each in lists), strict=True):
+        above = of_slice[parent] if parent >= 0 else above_parent
+        above = roots.get(process, -1) if above < 0 else builder.inside[above]
         number = known.get((above, key))
         of_slice[place] = _new_class(builder, above, key, engine) if number is None else number
     return np.array(of_slice, dtype=np.int64)
