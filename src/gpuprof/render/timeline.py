@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuprof.errors import RunError
 from gpuprof.render.merged_slices import BUDGET, KIND_OF_CATEGORY, Choice, Merged, choose, merge
-from gpuprof.render.slices import UNITS, SliceSource, Track, TrackNames
+from gpuprof.render.slices import SliceSource, Track, TrackNames
 from gpuprof.run.database import is_out_of_room
 from gpuprof.run.folder import RunFolder
 

@@ -31,25 +31,34 @@ if TYPE_CHECKING:
 
 
 def embedded_timeline(
-    slices: Slices | str, tree: CallTree, place_of_node: Ints, labels: Mapping[str, str]
+    slices: Slices | str,
+    tree: CallTree,
+    place_of_node: Ints,
+    labels: Mapping[str, str],
+    hidden: Ints | None = None,
 ) -> tuple[str, str]:
     """Return what the page reads of the slices, see `packed_columns`.
 
     `tree` is the one that the page draws, `place_of_node` where each node of the run is in it (-1: nowhere).
-    Slices that it does not show have a class, too.
+    Slices that it does not show have a class, too. `hidden` has for each node the cell for many paths that it
+    is in (-1: none).
     """
     if isinstance(slices, str):
         return safe_json({"left_out": readable(slices)}), ""
-    places = np.append(place_of_node, -1)
-    placed = {
-        key: places[np.where(slices.columns[key] < len(place_of_node), slices.columns[key], -1)]
-        for key in ("node", "above")
-    }
+    hidden = np.full(len(place_of_node), -1, dtype=np.int64) if hidden is None else hidden
+
+    def placed_by(places: Ints, key: str) -> Ints:
+        node = slices.columns[key]
+        return np.asarray(np.append(places, -1)[np.where(node < len(places), node, -1)])
+
+    own = np.where(hidden >= 0, -1, place_of_node)
+    placed = {"node": placed_by(own, "node"), "hidden": placed_by(hidden, "node")}
+    placed["above"] = placed_by(place_of_node, "above")
     classes = classes_of({**slices.columns, **placed}, slices.names, tree)
     names = {name: number for number, name in enumerate(classes.names)}
     merged, parts = None, _packed(slices, classes)
     if slices.merged is not None:
-        merged, more = _merged(slices.merged, slices, names)
+        merged, more = _merged(slices.merged, names)
         parts += more
     packed, gzipped = packed_columns(b"".join(part for _, part in parts))
     head = {
@@ -162,9 +171,7 @@ def _rows_of(slices: Slices) -> list[dict[str, Any]]:
 # ---- slices that are summed up -----------------------------------------------------------------
 
 
-def _merged(
-    merged: Merged, slices: Slices, names: dict[str, int]
-) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
+def _merged(merged: Merged, names: dict[str, int]) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
     """Return what a page reads of the sums. Names that it does not have yet are added to `names`."""
     bands, sums = merged.bands, merged.sums
     keys = np.concatenate([each["name"] * len(KINDS) + each["kind"] for each in (bands, sums)])

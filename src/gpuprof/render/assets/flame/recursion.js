@@ -37,6 +37,7 @@ export function foldRecursion(full) {
     name: Int32Array.from(outermost, (node) => full.name[node]),
   };
   folded.calls = summed(folded, full.calls);
+  if (full.paths) folded.paths = summed(folded, full.paths);
   folded.threads = new Int32Array(folded.count);
   folded.placeOf.forEach((at, node) => {
     folded.threads[at] = Math.max(folded.threads[at], full.threads[node]);

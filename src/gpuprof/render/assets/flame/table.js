@@ -5,9 +5,9 @@ import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { newTable, rowHead, sortItems } from "../kit/table.js";
 import { showInPicture } from "./actions.js";
 import { formatChange, formatRatio } from "./difference.js";
-import { fullName, kindName, pathText } from "./nodes.js";
-import { changeOf, foldRepeated, fractionBar, meanTotal, ratioOf, verdictText } from "./overview.js";
-import { amountText, ownTitle } from "./tree.js";
+import { pathText } from "./nodes.js";
+import { changeOf, foldRepeated, fractionBar, groupKind, meanTotal, ratioOf, verdictText } from "./overview.js";
+import { amountText, isOther, ownTitle } from "./tree.js";
 
 const TABLE_ROWS = 200;
 
@@ -15,7 +15,7 @@ const SORTED_COLUMN = 2; // self time, or its change
 
 function columnsOf({ tree }) {
   const name = { title: "Name", key: ({ text }) => text, words: true };
-  const kind = { title: "Kind", key: ({ node }) => kindName(tree, node), words: true };
+  const kind = { title: "Kind", key: (group) => groupKind(tree, group), words: true };
   const path = ({ node }) => pathText(tree, node);
   if (tree.diff) {
     return [
@@ -54,7 +54,7 @@ export function showRows(app) {
     table: { groups, sorted },
     found: { marks },
   } = app;
-  const matching = marks ? groups.filter((group) => membersOf(group).some(({ node }) => marks[node])) : groups;
+  const matching = marks ? groups.filter((group) => membersOf(group).some((each) => isFound(app, each))) : groups;
   const shown = matching.slice(0, TABLE_ROWS);
   byId("caption").textContent = captionText(app, groups.length, matching.length);
   const listed = sortItems(sorted, shown).flatMap((group) => (group.isOpen ? [group, ...group.parts] : [group]));
@@ -62,6 +62,11 @@ export function showRows(app) {
   const body = byId("rows");
   const isSame = rows.length === body.children.length && rows.every((row, i) => row === body.children[i]);
   if (!isSame) body.replaceChildren(...rows); // laying out the table takes longer than the search
+}
+
+// The search marks no cell "other", but finds the names in it.
+function isFound({ tree, found: { marks, names } }, { node, name }) {
+  return marks[node] || (isOther(tree, node) && names[name]);
 }
 
 function membersOf(group) {
@@ -80,7 +85,7 @@ function captionText(app, all, matching) {
 }
 
 function tableRow(app, group) {
-  const kind = kindName(app.tree, group.node);
+  const kind = groupKind(app.tree, group);
   const row = newElement("tr");
   row.append(nameCell(app, group, kind), newElement("td", kind, "words kind"));
   row.append(...(app.tree.diff ? changeCells(group) : amountCells(app, group)), pathCell(app, group.node));
@@ -112,7 +117,7 @@ function changeCells(group) {
 
 // On a narrow screen the kind is under the name instead of in a column.
 function nameCell(app, group, kind) {
-  const cell = rowHead(undefined, group.parts ? group.text : fullName(app.tree, group.node));
+  const cell = rowHead(undefined, group.parts ? group.text : app.tree.names[group.name]);
   const name = newElement("span");
   setBreakable(name, group.text);
   if (group.parts) cell.append(newToggle(app, group), " ");
