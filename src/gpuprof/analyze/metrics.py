@@ -152,6 +152,7 @@ def _of_main_thread(tree: CallTree, called: npt.NDArray[np.bool_], frames: set[s
 
 # ---- wall time of a path: it counts once, however many threads it passes for --------------------------
 
+
 def on_wall(tree: CallTree, calls: Calls, meta: Mapping[str, Any]) -> CallTree:
     """Return the tree with wall-clock times.
 

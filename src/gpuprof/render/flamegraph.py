@@ -85,7 +85,8 @@ def flamegraph_page(
     have it, `old_calls` that of the older side of a comparison. `slices` are what the timeline shows, or why
     there is none. `phases` are the wall time of the run. `classes` are those of layers by name: repeated ones
     are one row of the table. `cards` are the findings of the run. `hidden` are the paths that `tree` does not
-    have one by one, `whole` the tree with all of them and the times of the first view. The text is meant to be written as UTF-8.
+    have one by one, `whole` the tree with all of them and the times of the first view. The text is meant to
+    be written as UTF-8.
     """
     script = page_script("flamegraph.js")
     style = page_style("kit/page.css", "timeline/timeline.css", "findings/findings.css")
@@ -133,9 +134,9 @@ def _flame_note(whole: CallTree, hidden: Hidden | None) -> str:
         return ""
     paths = int(hidden.paths.sum())
     text = (
-        f"The flame graph has a cell for {len(whole) - paths:,} of {len(whole):,} paths. The other {paths:,}, "
-        "with the least time, are summed up in cells “other” below their caller; lists and search include "
-        "them. To draw each path: gpuprof flamegraph RUN --full."
+        f"The flame graph has a cell for {len(whole) - paths:,} of {len(whole):,} paths. The other "
+        f"{paths:,}, with the least time, are summed up in cells “other” below their caller; lists and "
+        "search include them. To draw each path: gpuprof flamegraph RUN --full."
     )
     return f'<p class="left-out" data-view="flame">{escaped(text)}</p>'
 

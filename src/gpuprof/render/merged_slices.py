@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which slices of a large run a page has one by one, and the sums of the others.
 
-A page is quick up to a number of slices. Of a larger run it has the longest ones exactly. The shorter ones are
-summed up twice: by row in narrow stretches of time, which are drawn as bands, and by name in wide ones, so
-that totals stay exact. A slice belongs to the stretch in which it begins.
+A page is quick up to a number of slices. Of a larger run it has the longest ones exactly. The shorter ones
+are summed up twice: by row in narrow stretches of time, which are drawn as bands, and by name in wide ones,
+so that totals stay exact. A slice belongs to the stretch in which it begins.
 """
 
 from __future__ import annotations
@@ -204,7 +204,9 @@ def _grouped(
 # ---- by name -------------------------------------------------------------------------------------
 
 
-def _sums_of_paths(found: Columns, tree: CallTree, node_of_path: Ints, names: dict[str, int]) -> list[Columns]:
+def _sums_of_paths(
+    found: Columns, tree: CallTree, node_of_path: Ints, names: dict[str, int]
+) -> list[Columns]:
     """Return what spans add to their names, and what they take from the names around them."""
     node = np.append(node_of_path, -1)[np.minimum(found["path"], len(node_of_path))]
     known = node >= 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The call tree of a run with very many paths: those with little time are one cell, `other`, below their caller.
+"""The tree of a run with very many paths: those with little time are one cell, `other`, below their caller.
 
 A cell `other` has the sums of all paths in it, so the sums of the tree stay exact. By name the sums are kept,
 too: lists and search of the page have every name.

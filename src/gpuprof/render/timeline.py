@@ -36,6 +36,8 @@ METRICS = (
     "temperature_c",
 )
 ROW = ("track", "lane", "level")
+
+
 @dataclass(frozen=True, slots=True)
 class Readings:
     """One metric of one device over time."""
