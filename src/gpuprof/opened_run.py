@@ -176,6 +176,7 @@ class Run:
         weight: WeightName | None = None,
         against: Run | Sequence[Run] = (),
         full: bool = False,
+        flat: bool = False,
         time_range: tuple[float, float] | None = None,
     ) -> Path:
         """Write the flame graph and the timeline as one offline HTML page; returns its path.
@@ -184,15 +185,18 @@ class Run:
         (time of all threads), "gpu" (time of the kernels and transfers that they launched; the default for a
         run with GPU work), "wall", "bytes", "flops" or "launches" (docs/commands/flamegraph.md).
         The page can switch between all of them. With `against`, one older run or a list, the page shows the
-        difference (docs/difference.md), without a timeline. Of a large run, short calls of the timeline and
-        rare paths are summed up, unless the page is `full`. `time_range` (begin and end in seconds since the
-        begin of the run) limits the timeline, so that it has more of what is inside. Warns if the page of a
-        run has no timeline. Raises RunError for a weight that the run lacks.
+        difference (docs/difference.md), without a timeline.
+
+        Of a large run, short calls of the timeline and rare paths are summed up, unless the page is `full`.
+        Repeated layers are one cell until they are unfolded; with `flat`, each has its own. `time_range`
+        (begin and end in seconds since the begin of the run) limits the timeline, so that it has more of what
+        is inside. Warns if the page of a run has no timeline. Raises RunError for a weight that the run
+        lacks.
         """
         old = [against] if isinstance(against, Run) else list(against)
         if old:
             return flamegraph_difference(path, [self], old, weight=weight)
-        left_out = write_flamegraph(path, self, weight=weight, full=full, time_range=time_range)
+        left_out = write_flamegraph(path, self, weight=weight, full=full, flat=flat, time_range=time_range)
         if left_out is not None:
             warnings.warn(f"gpuprof: {left_out}", RuntimeWarning, stacklevel=2)
         return Path(path)
@@ -325,6 +329,7 @@ def write_flamegraph(
     *,
     weight: WeightName | None = None,
     full: bool = False,
+    flat: bool = False,
     time_range: tuple[float, float] | None = None,
 ) -> str | None:
     """Write the page of one run as `Run.flamegraph` does; returns why it has no timeline, or None.
@@ -344,7 +349,7 @@ def write_flamegraph(
     folder, tree = run._loaded()
     slices = _slices(folder, target, tree, time_range, is_full=full)
     with folder.reading():
-        page = run_page(folder, tree, weight, slices=slices, is_full=full)
+        page = run_page(folder, tree, weight, slices=slices, is_full=full, is_flat=flat)
     _write_page(target, page)
     return slices if isinstance(slices, str) else None
 

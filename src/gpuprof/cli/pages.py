@@ -59,6 +59,7 @@ _LONGEST_NAME = 255  # bytes, on all usual file systems
     is_flag=True,
     help="Draw each call and each path. Default: sum up short calls and rare paths of a large run.",
 )
+@click.option("--flat", is_flag=True, help="Begin with repeated layers one by one, not as one cell.")
 def flamegraph(
     runs: tuple[str, ...],
     output: str | None,
@@ -66,6 +67,7 @@ def flamegraph(
     weight: WeightName | None,
     time_range: str | None,
     full: bool,
+    flat: bool,
 ) -> None:
     """Write the flame graph and timeline of RUN as one HTML file and print its path.
 
@@ -75,11 +77,11 @@ def flamegraph(
 
     check_sides(runs, against)
     window = None if time_range is None else _window(time_range)
-    if against and (full or window):
+    if against and (full or flat or window):
         raise GpuprofError(
             "not_for_differences",
-            "--range and --full are for the page of one run",
-            hint="omit them: a difference has no timeline, and all paths",
+            "--range, --full and --flat are for the page of one run",
+            hint="omit them: a difference has no timeline, and each path has a cell",
         )
     new = [api.open(run) for run in runs]
     old = [api.open(run) for run in against]
@@ -88,7 +90,7 @@ def flamegraph(
     if old:
         api.flamegraph_difference(path, new, old, weight=weight)
     else:
-        _write_page(path, new[0], weight, window, full=full)
+        _write_page(path, new[0], weight, window, full=full, flat=flat)
     click.echo(path)
 
 
@@ -105,13 +107,19 @@ def _window(text: str) -> tuple[float, float]:
 
 
 def _write_page(
-    path: Path, run: Run, weight: WeightName | None, window: tuple[float, float] | None, *, full: bool
+    path: Path,
+    run: Run,
+    weight: WeightName | None,
+    window: tuple[float, float] | None,
+    *,
+    full: bool,
+    flat: bool,
 ) -> None:
     """Write the page of one run, and print what the page does not contain."""
     from gpuprof import api
     from gpuprof.text.sanitize import escape_text
 
-    left_out = api.write_flamegraph(path, run, weight=weight, full=full, time_range=window)
+    left_out = api.write_flamegraph(path, run, weight=weight, full=full, flat=flat, time_range=window)
     if left_out is not None:
         click.echo(f"gpuprof: {escape_text(left_out)}", err=True)
 

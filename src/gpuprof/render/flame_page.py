@@ -56,8 +56,11 @@ def run_page(
     slices: Slices | str | None = None,
     *,
     is_full: bool = False,
+    is_flat: bool = False,
 ) -> str:
-    """Return the page of one run, with the timeline of its `slices`. One that `is_full` has all paths.
+    """Return the page of one run, with the timeline of its `slices`.
+
+    One that `is_full` has all paths, one that `is_flat` begins with repeated layers one by one.
 
     Raises RunError where it lacks the weight that is asked for.
     """
@@ -81,6 +84,7 @@ def run_page(
         phases=read_phases(folder),
         classes=classes_of_layers(folder.meta),
         cards=finding_cards(folder, page.shown),
+        is_flat=is_flat,
     )
 
 

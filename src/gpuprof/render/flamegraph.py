@@ -75,6 +75,7 @@ def flamegraph_page(
     cards: FindingCards = NO_CARDS,
     hidden: Hidden | None = None,
     whole: CallTree | None = None,
+    is_flat: bool = False,
 ) -> str:
     """Return a self-contained HTML page that shows `tree` as a flame graph and as a table.
 
@@ -84,9 +85,9 @@ def flamegraph_page(
     these are, as the heading of their sum. `calls` is the number of calls of the run, where the tree does not
     have it, `old_calls` that of the older side of a comparison. `slices` are what the timeline shows, or why
     there is none. `phases` are the wall time of the run. `classes` are those of layers by name: repeated ones
-    are one row of the table. `cards` are the findings of the run. `hidden` are the paths that `tree` does not
-    have one by one, `whole` the tree with all of them and the times of the first view. The text is meant to
-    be written as UTF-8.
+    are one row of the table, and one cell unless the page begins `is_flat`. `cards` are the findings of the
+    run. `hidden` are the paths that `tree` does not have one by one, `whole` the tree with all of them and
+    the times of the first view. The text is meant to be written as UTF-8.
     """
     script = page_script("flamegraph.js")
     style = page_style("kit/page.css", "timeline/timeline.css", "findings/findings.css")
@@ -100,7 +101,7 @@ def flamegraph_page(
     labels = _labels(whole, slices)
     used = _used_names(tree, hidden)
     facts: dict[str, Any] = {"groups": _layer_groups(whole, used, classes or {})}
-    facts |= {"first": first, "calls": calls}
+    facts |= {"first": first, "calls": calls, "flat": is_flat}
     facts |= {"oldCalls": old_calls, "states": list(STATES), "findings": cards.targets}
     embedded = _embedded(tree, views, colorings, facts, labels, used, hidden)
     data = dict(zip(("head", "columns"), embedded, strict=True))

@@ -3,7 +3,7 @@
 import { elided } from "../kit/canvas.js";
 import { formatCount, formatFraction } from "../kit/format.js";
 import { byId, factList, hideTooltip, newButton, newElement, showTooltip } from "../kit/page.js";
-import { zoomTo } from "./actions.js";
+import { openLayers, zoomTo } from "./actions.js";
 import { colorFacts } from "./colors.js";
 import { differenceFacts } from "./difference.js";
 import { nameForms, quotedIfBlank } from "./names.js";
@@ -44,14 +44,19 @@ function overlaps(tree, node) {
 function nodeContent(app, node) {
   const { tree } = app;
   return [
-    newElement("b", ["gc", "other"].includes(kindName(tree, node)) ? shownName(tree, node) : quotedIfBlank(fullName(tree, node))),
+    newElement(
+      "b",
+      ["gc", "other"].includes(kindName(tree, node)) ? shownName(tree, node) : quotedIfBlank(fullName(tree, node)),
+    ),
     newElement("p", whereabouts(tree, node)),
     factList(nodeFacts(app, node)),
   ];
 }
 
 function whereabouts(tree, node) {
-  const kind = isOther(tree, node) ? "paths with little time, summed up when the page was written," : kindName(tree, node);
+  const kind = isOther(tree, node)
+    ? "paths with little time, summed up when the page was written,"
+    : kindName(tree, node);
   const path = pathText(tree, node);
   if (kind === "process" && path) return `${path}, while it was in no span, layer or operator`;
   return path ? `${kind} in ${path}` : kind;
@@ -85,6 +90,11 @@ export function showDetails(app) {
     newElement("b", shownName(app.tree, app.selected)),
     newElement("span", [kind, ...facts].join(" · ")),
   );
+  if (app.tree.texts?.has(app.selected))
+    line.append(
+      " ",
+      newButton("Unfold", () => openLayers(app, app.selected)),
+    );
 }
 
 export function showCrumbs(app) {

@@ -10,7 +10,7 @@ import { amountText, isOther } from "./tree.js";
 const PATH_LIMIT = 8; // names of a path that are shown; a stack may be 20,000 deep
 
 export function fullName(tree, node) {
-  return tree.names[tree.name[node]];
+  return tree.texts?.get(node) ?? tree.names[tree.name[node]];
 }
 
 export function kindName(tree, node) {
@@ -57,7 +57,8 @@ export function isLabeled(kind) {
 
 // What a list shows of a node: of kernels the label, of other calls the whole name.
 export function listText(tree, node) {
-  return isOther(tree, node) ? shownName(tree, node) : nameText(tree, tree.name[node], tree.kind[node]);
+  if (isOther(tree, node)) return shownName(tree, node);
+  return tree.texts?.get(node) ?? nameText(tree, tree.name[node], tree.kind[node]);
 }
 
 export function nameText(tree, name, kind) {
@@ -101,7 +102,17 @@ export function searchTree(tree, text) {
     covered = tree.end[node];
     ns += tree.width[node];
   }
-  return { text, marks, names, count, calls, ns, share: tree.whole > 0 ? ns / tree.whole : 0, hidden: searchHidden(tree, names), invalid: false };
+  return {
+    text,
+    marks,
+    names,
+    count,
+    calls,
+    ns,
+    share: tree.whole > 0 ? ns / tree.whole : 0,
+    hidden: searchHidden(tree, names),
+    invalid: false,
+  };
 }
 
 // What a search finds in cells "other", where it marks nothing.

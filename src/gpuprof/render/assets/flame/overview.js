@@ -41,10 +41,9 @@ function newGroup(name, kind, node) {
 }
 
 // A name that is in cells "other" alone leads to the one of them with most of its time.
-function addHidden({ hidden, placeOf }, groupOf) {
+function addHidden({ hidden }, groupOf) {
   for (let at = 0; at < hidden.count; at++) {
-    const cell = hidden.node[at];
-    const group = groupOf(hidden.name[at], hidden.kind[at], placeOf ? placeOf[cell] : cell);
+    const group = groupOf(hidden.name[at], hidden.kind[at], hidden.node[at]);
     group.own += hidden.own[at];
     group.total += hidden.total[at];
     group.calls += hidden.calls[at];

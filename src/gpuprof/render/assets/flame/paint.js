@@ -113,6 +113,7 @@ export function cellText(app, context, cell, room) {
 function formsOf(app, node) {
   const { tree, forms } = app;
   if (isOther(tree, node)) return [shownName(tree, node), "other"];
+  if (tree.texts?.has(node)) return nameForms(shownName(tree, node), "layer");
   const key = tree.name[node] * tree.kinds.length + tree.kind[node];
   let found = forms.get(key);
   if (!found) forms.set(key, (found = nameForms(shownName(tree, node), kindName(tree, node), labelOf(tree, node))));

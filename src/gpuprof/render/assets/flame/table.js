@@ -5,15 +5,17 @@ import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { newTable, rowHead, sortItems } from "../kit/table.js";
 import { showInPicture } from "./actions.js";
 import { formatChange, formatRatio } from "./difference.js";
+import { cellOfNode, fullTree } from "./folding.js";
 import { pathText } from "./nodes.js";
 import { changeOf, foldRepeated, fractionBar, groupKind, meanTotal, ratioOf, verdictText } from "./overview.js";
-import { amountText, isOther, ownTitle } from "./tree.js";
+import { amountText, ownTitle } from "./tree.js";
 
 const TABLE_ROWS = 200;
 
 const SORTED_COLUMN = 2; // self time, or its change
 
-function columnsOf({ tree }) {
+function columnsOf(app) {
+  const tree = fullTree(app);
   const name = { title: "Name", key: ({ text }) => text, words: true };
   const kind = { title: "Kind", key: (group) => groupKind(tree, group), words: true };
   const path = ({ node }) => pathText(tree, node);
@@ -52,9 +54,9 @@ export function buildTable(app, names) {
 export function showRows(app) {
   const {
     table: { groups, sorted },
-    found: { marks },
+    found: { marks, names },
   } = app;
-  const matching = marks ? groups.filter((group) => membersOf(group).some((each) => isFound(app, each))) : groups;
+  const matching = marks ? groups.filter((group) => membersOf(group).some(({ name }) => names[name])) : groups;
   const shown = matching.slice(0, TABLE_ROWS);
   byId("caption").textContent = captionText(app, groups.length, matching.length);
   const listed = sortItems(sorted, shown).flatMap((group) => (group.isOpen ? [group, ...group.parts] : [group]));
@@ -62,11 +64,6 @@ export function showRows(app) {
   const body = byId("rows");
   const isSame = rows.length === body.children.length && rows.every((row, i) => row === body.children[i]);
   if (!isSame) body.replaceChildren(...rows); // laying out the table takes longer than the search
-}
-
-// The search marks no cell "other", but finds the names in it.
-function isFound({ tree, found: { marks, names } }, { node, name }) {
-  return marks[node] || (isOther(tree, node) && names[name]);
 }
 
 function membersOf(group) {
@@ -141,8 +138,8 @@ function newToggle(app, group) {
 
 function pathCell(app, node) {
   const cell = newElement("td", undefined, "words path");
-  const path = pathText(app.tree, node) || "top level";
-  const button = newButton(undefined, () => showInPicture(app, node));
+  const path = pathText(fullTree(app), node) || "top level";
+  const button = newButton(undefined, () => showInPicture(app, cellOfNode(app, node)));
   button.title = `Show in the picture: ${path}`;
   button.append(newElement("bdi", path));
   cell.append(button);

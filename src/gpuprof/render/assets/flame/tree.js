@@ -34,8 +34,9 @@ export async function takeColumns(id, isGzip) {
 
 const COLUMN_TYPES = { float64: Float64Array, float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
-function splitColumns(buffer, count, specs, offset = 0) {
+function splitColumns(buffer, count, specs, begin = 0) {
   const columns = {};
+  let offset = begin;
   for (const [name, type] of specs) {
     columns[name] = new COLUMN_TYPES[type](buffer, offset, count);
     offset += columns[name].byteLength;
@@ -67,7 +68,7 @@ export async function loadTree() {
   const groups = new Map(head.groups); // of repeated layers, by the place of their names
   const facts = { count, kinds, names, labels, groups, views, first, colorings, states, recorded, recordedOld };
   const hidden = loadHidden(buffer, head.hidden);
-  return { ...facts, findings, columns, kind, name, calls, threads, parent, paths, hidden };
+  return { ...facts, findings, isFlat: head.flat, columns, kind, name, calls, threads, parent, paths, hidden };
 }
 
 // The sums by name of the paths in cells "other", see pruned_tree.py; `paths` of the tree has how many each cell has.

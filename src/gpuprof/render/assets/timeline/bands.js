@@ -66,7 +66,13 @@ export function bandAt(app, px, py) {
 // the busiest stretch, where several are drawn as one.
 export function bandFigures({ merged }, { first, stop }) {
   const { slices, busy, key, width, start } = merged.bands;
-  const sums = { slices: 0, busy: 0, key: key[first], from: start[first], span: start[stop - 1] + width - start[first] };
+  const sums = {
+    slices: 0,
+    busy: 0,
+    key: key[first],
+    from: start[first],
+    span: start[stop - 1] + width - start[first],
+  };
   let most = -1;
   for (let at = first; at < stop; at++) {
     sums.slices += slices[at];

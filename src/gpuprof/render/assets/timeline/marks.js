@@ -2,7 +2,7 @@
 // before i are marked, so one subtraction counts those in a block.
 
 import { kindName, listText, matchingNames } from "../flame/nodes.js";
-import { cellOfNode, fullTree, nodesOfCell } from "../flame/recursion.js";
+import { cellOfNode, fullTree, nodesOfCell } from "../flame/folding.js";
 import { compileQuery } from "../kit/table.js";
 import { countMerged } from "./bands.js";
 import { lowerBound } from "./rows.js";

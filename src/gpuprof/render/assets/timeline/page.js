@@ -98,7 +98,10 @@ function describeTimeline(app) {
   const { timeline, lanesCanvas } = app;
   const streams = timeline.tracks.filter(({ stream }) => stream).length;
   const merged = timeline.merged ? ` and ${counted(timeline.merged.slices, "shorter call")} in bands` : "";
-  const parts = [`${counted(timeline.count, "slice")}${merged}`, `on ${counted(timeline.tracks.length - streams, "thread")}`];
+  const parts = [
+    `${counted(timeline.count, "slice")}${merged}`,
+    `on ${counted(timeline.tracks.length - streams, "thread")}`,
+  ];
   if (streams) parts.push(`and ${counted(streams, "GPU stream")}`);
   if (timeline.readings.length) parts.push(`with ${counted(timeline.readings.length, "chart")} of readings`);
   lanesCanvas.setAttribute("aria-label", `Timeline: ${document.title}`);
