@@ -23,7 +23,7 @@ IDLE_FRACTION = 0.95  # of a thread's time; one that waits for longer is idle
 
 Groups = tuple[int, ...]
 
-_BUILTIN = " (built-in)"
+BUILTIN = " (built-in)"
 _MODULE_FILE = "(torch/nn/modules/module.py"
 
 
@@ -47,7 +47,7 @@ class FrameKinds:
             module_calls=numbers(lambda text: text == MODULE_CALL),
             machinery=numbers(lambda text: "_call_impl" in text and _MODULE_FILE in text),
             forwards=numbers(lambda text: text.partition(" ")[0].rpartition(".")[2] == "forward"),
-            builtins=numbers(lambda text: text.endswith(_BUILTIN)),
+            builtins=numbers(lambda text: text.endswith(BUILTIN)),
         )
 
 

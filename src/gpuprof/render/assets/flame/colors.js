@@ -138,7 +138,7 @@ function kindEntries({ tree, palette }) {
   return tree.kinds
     .map((kind, code) => ({
       code,
-      text: kind === "process" && own[code] > 0 ? "process, untracked" : kind,
+      text: kind === "process" && own[code] > 0 ? "process, untracked" : kind === "other" ? "other paths" : kind,
       share: formatFraction(own[code], tree.whole),
       color: palette.kinds[code][SHADES.indexOf(0)],
     }))
