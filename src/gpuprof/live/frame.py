@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,7 +67,7 @@ def _status(snapshot: Snapshot, state: ViewState) -> str:
 
 
 def _body(snapshot: Snapshot, state: ViewState, width: int, room: int, colors: bool) -> list[str]:
-    lines = header_lines(snapshot, state.process_id)
+    lines = [line for long in header_lines(snapshot, state.process_id) for line in _wrapped(long, width)]
     shown = sections(snapshot, state.process_id)
     fixed = [each for each in shown if each.key in (SectionKey.PROCESSES, SectionKey.DEVICES)]
     tables = [each for each in shown if each not in fixed]
@@ -79,6 +80,13 @@ def _body(snapshot: Snapshot, state: ViewState, width: int, room: int, colors: b
     for section, rows in _share_rows(tables, room - len(lines)):
         lines += ["", *_table(section, state, width, rows, colors)]
     return lines
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """Break a line between its figures; words that are longer than the line are shortened later."""
+    if cell_width(line) <= width:
+        return [line]
+    return textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _share_rows(tables: Sequence[Section], room: int) -> list[tuple[Section, int]]:
