@@ -44,9 +44,8 @@ def process(process_id: int = 7, **values: object) -> ProcessFigures:
 
 
 def device(name: str = "H100", **values: object) -> LiveDeviceFigures:
-    shares = {"utilization_share": 0.5, "memory_utilization_share": 0.25}
-    figures = LiveDeviceFigures(0, name, "GPU-1", False, 20, *shares.values(), 10**9, 8 * 10**10, 300.0, 700.0,
-                                5.0, 1.5e9, 2.6e9, 41.0, ("power cap",))  # fmt: skip
+    values_of_all = (0.5, 0.25, 10**9, 8 * 10**10, 300.0, 700.0, 5.0, 1.5e9, 2.6e9, 41.0, ("power cap",))
+    figures = LiveDeviceFigures(0, name, "GPU-1", False, 20, *values_of_all)
     return dataclasses.replace(figures, **values)
 
 
@@ -130,7 +129,7 @@ def test_main_threads_come_first_and_waits_are_a_table_of_their_own() -> None:
 
 
 def test_what_is_unavailable_is_a_dash_and_never_zero() -> None:
-    unknown = device(**{name: MISSING for name in ("power_w", "temperature_c", "throttle_reasons")})
+    unknown = device(**dict.fromkeys(("power_w", "temperature_c", "throttle_reasons"), MISSING))
     (devices,) = [each for each in sections(snapshot(devices=(unknown,))) if each.key is SectionKey.DEVICES]
     assert devices.rows[0].cells[3:] == ("- of 700 W", "-", "1.50 GHz", "-")
 
@@ -143,7 +142,7 @@ def test_sums_are_those_of_all_intervals() -> None:
     found = totals.in_place_of(snapshot())
     assert found.interval_ns == 3 * 10**9 + 1
     assert sorted(each.calls for each in found.calls) == [3, 6, 27]
-    assert [(each.name, each.calls, each.self_ns) for each in found.layers][0] == ("layer 3", 9, 90)
+    assert found.layers[0] == LiveLayerFigures("layer 3", 9, 90)
     (main,) = [each for each in found.python if each.is_main_thread]
     assert (main.running_ns, main.lines) == (900, ((12, 600), (11, 300)))
     assert found.kernels[0].total_ns == 1200
@@ -151,7 +150,7 @@ def test_sums_are_those_of_all_intervals() -> None:
     assert (found.steps[0].forward_ns, found.steps[0].data_ns) == (15, None)
 
 
-# ---- keys ---------------------------------------------------------------------------------------------------
+# ---- keys --------------------------------------------------------------------------------------------------
 
 
 class PlayedFeed:
