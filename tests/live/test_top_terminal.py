@@ -29,7 +29,7 @@ FRAME = re.compile(rb"\x1b\[H(.*?)\x1b\[J", re.DOTALL)
 LEFT = b"\x1b[?25h\x1b[?1049l"
 
 
-# Starts a command in the foreground as a shell does, and prints that it was stopped.
+# Starts a command in the foreground as a shell does, and prints that it was stopped or killed.
 SHELL = textwrap.dedent("""\
     import os, signal, subprocess, sys
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
@@ -42,6 +42,9 @@ SHELL = textwrap.dedent("""\
     if os.WIFSTOPPED(status):
         os.write(1, b"stopped\\n")
         _, status = os.waitpid(process.pid, 0)
+    if os.WIFSIGNALED(status):
+        os.write(1, b"killed\\n")
+        signal.pause()  # the terminal remains
     sys.exit(os.waitstatus_to_exitcode(status))
     """)
 
@@ -239,7 +242,7 @@ def script(tmp_path: Path) -> Path:
 def test_the_exit_code_of_a_command_is_passed_through(
     script: Path, terminal: Callable[..., OwnTerminal]
 ) -> None:
-    view = terminal("--", "python", "work.py")
+    view = terminal("--", "python", "work.py", shell=SHELL)
     frame = view.wait_for(lambda frame: "work" in frame and "output:" in frame)
     assert "output: begun \\x1b[2J" in frame
     script.with_name("stop").touch()
@@ -276,11 +279,11 @@ def test_ctrl_c_reaches_the_command(script: Path, terminal: Callable[..., OwnTer
 def test_a_view_that_is_killed_does_not_end_the_command(
     script: Path, terminal: Callable[..., OwnTerminal]
 ) -> None:
-    view = terminal("--", "python", "work.py")
+    view = terminal("--", "python", "work.py", shell=SHELL)
     frame = view.wait_for(lambda frame: re.search(r"python\S* +\S+ +\S+ MB +\d+", frame))
     process_id = int(re.search(r"python\S* +\S+ +\S+ MB +(\d+)", frame)[1])
-    view.process.kill()
-    view.wait()
+    os.kill(os.tcgetpgrp(view.terminal), signal.SIGKILL)
+    view.wait_for_end(b"killed\r\n")
     file = os.pidfd_open(process_id)  # it is running
     script.with_name("stop").touch()
     assert select.select([file], [], [], LONGEST_WAIT_S)[0]

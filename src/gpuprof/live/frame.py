@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprof.live.snapshot import Snapshot
-from gpuprof.live.text import Section, SectionKey, SectionRow, SortKey, header_lines, missing_lines, sections
+from gpuprof.live.text import LiveRow, LiveSection, SectionKey, SortKey, header_lines, missing_lines, sections
 from gpuprof.text.sanitize import cell_width, escape_text, shorten
 
 _GAP = "  "
@@ -89,10 +89,10 @@ def _wrapped(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _share_rows(tables: Sequence[Section], room: int) -> list[tuple[Section, int]]:
+def _share_rows(tables: Sequence[LiveSection], room: int) -> list[tuple[LiveSection, int]]:
     """Divide lines among tables; those that do not fit are left out. A blank line and titles are included."""
     count = min(len(tables), max(room // (_LEAST_ROWS + 2), 1))
-    shares: list[tuple[Section, int]] = []
+    shares: list[tuple[LiveSection, int]] = []
     for place, section in enumerate(tables[:count]):
         rows = min(room // (count - place) - 2, len(section.rows))
         shares.append((section, max(rows, 0)))
@@ -100,7 +100,7 @@ def _share_rows(tables: Sequence[Section], room: int) -> list[tuple[Section, int
     return shares
 
 
-def _table(section: Section, state: ViewState, width: int, most: int, colors: bool) -> list[str]:
+def _table(section: LiveSection, state: ViewState, width: int, most: int, colors: bool) -> list[str]:
     rows = section.sorted_by(state.sort)
     shown = [tuple(map(escape_text, row.cells)) for row in rows[:most]]
     titles = section.columns
@@ -115,7 +115,7 @@ def _table(section: Section, state: ViewState, width: int, most: int, colors: bo
     return lines
 
 
-def _rest_line(rows: Sequence[SectionRow], width: int) -> str:
+def _rest_line(rows: Sequence[LiveRow], width: int) -> str:
     return shorten(f"... {len(rows):,} more", width)
 
 

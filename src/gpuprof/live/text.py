@@ -53,7 +53,7 @@ class SortKey(str, enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class SectionRow:
+class LiveRow:
     """A row: its cells, and the values that it can be sorted by."""
 
     cells: tuple[str, ...]
@@ -69,14 +69,14 @@ class SectionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class LiveSection:
     """One table. The last columns are left out first where there is no room."""
 
     key: SectionKey
     columns: tuple[str, ...]
-    rows: tuple[SectionRow, ...]
+    rows: tuple[LiveRow, ...]
 
-    def sorted_by(self, key: SortKey) -> list[SectionRow]:
+    def sorted_by(self, key: SortKey) -> list[LiveRow]:
         """Return the rows in an order. Processes and devices have their own."""
         if self.key in (SectionKey.PROCESSES, SectionKey.DEVICES):
             return list(self.rows)
@@ -176,7 +176,7 @@ def _per_second(rate: float) -> str:
     return f"{rate:,.1f}/s"
 
 
-def sections(snapshot: Snapshot, process_id: int | None = None) -> list[Section]:
+def sections(snapshot: Snapshot, process_id: int | None = None) -> list[LiveSection]:
     """Return the tables that have rows. With a process, Python functions are those of that one."""
     made = [
         _section(SectionKey.PROCESSES, ("process", "CPU", "RSS", "id", "spans", "threads", "read", "written"),
@@ -192,8 +192,8 @@ def sections(snapshot: Snapshot, process_id: int | None = None) -> list[Section]
     return [section for section in made if section.rows]
 
 
-def _section(key: SectionKey, columns: tuple[str, ...], rows: Iterable[SectionRow]) -> Section:
-    return Section(key, columns, tuple(rows))
+def _section(key: SectionKey, columns: tuple[str, ...], rows: Iterable[LiveRow]) -> LiveSection:
+    return LiveSection(key, columns, tuple(rows))
 
 
 def missing_lines(snapshot: Snapshot) -> list[str]:
@@ -213,12 +213,12 @@ def missing_lines(snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _process_row(process: ProcessFigures) -> SectionRow:
+def _process_row(process: ProcessFigures) -> LiveRow:
     rank = "" if process.rank is None else f"rank {process.rank} "
     state = "" if process.is_alive else " (ended)"
     state = " (stopped)" if process.is_stopped else state
     waiting = f" (waiting {format_duration(process.waiting_ns)})" if process.waiting_ns else ""
-    return SectionRow(
+    return LiveRow(
         (
             f"{rank}{process.name}{state}{waiting}",
             _shown(process.cpu_cores, "{:.2f}".format),
@@ -232,12 +232,12 @@ def _process_row(process: ProcessFigures) -> SectionRow:
     )
 
 
-def _device_row(device: LiveDeviceFigures) -> SectionRow:
+def _device_row(device: LiveDeviceFigures) -> LiveRow:
     lost = " (lost)" if device.is_lost else ""
     used = _shown(device.memory_used_bytes, format_bytes)
     throttled = device.throttle_reasons
     power, limit = (_shown(each, "{:.0f} W".format) for each in (device.power_w, device.power_limit_w))
-    return SectionRow(
+    return LiveRow(
         (
             f"{device.device} {device.name or ''}{lost}",
             _shown(device.utilization_share, format_share),
@@ -250,14 +250,14 @@ def _device_row(device: LiveDeviceFigures) -> SectionRow:
     )
 
 
-def _layers(snapshot: Snapshot) -> Section:
+def _layers(snapshot: Snapshot) -> LiveSection:
     layers = _tuple_of(snapshot.layers)
     whole = sum(each.self_ns for each in layers) or 1
     return _section(
         SectionKey.LAYERS,
         ("layer", "self time", "fraction", "calls"),
         (
-            SectionRow(
+            LiveRow(
                 (
                     each.name,
                     format_duration(each.self_ns),
@@ -273,12 +273,12 @@ def _layers(snapshot: Snapshot) -> Section:
     )
 
 
-def _calls(key: SectionKey, title: str, snapshot: Snapshot, *kinds: str) -> Section:
+def _calls(key: SectionKey, title: str, snapshot: Snapshot, *kinds: str) -> LiveSection:
     return _section(
         key,
         (title, "self time", "total time", "calls"),
         (
-            SectionRow(
+            LiveRow(
                 (
                     each.name,
                     format_duration(each.self_ns),
@@ -294,19 +294,19 @@ def _calls(key: SectionKey, title: str, snapshot: Snapshot, *kinds: str) -> Sect
     )
 
 
-def _functions(snapshot: Snapshot, process_id: int | None) -> Sequence[Section]:
+def _functions(snapshot: Snapshot, process_id: int | None) -> Sequence[LiveSection]:
     """Return the functions that run, and those that wait, of main threads and of others."""
     functions: tuple[LiveFunctionFigures, ...] = tuple(
         each for each in _tuple_of(snapshot.python) if process_id in (None, each.process_id)
     )
 
-    def rows(time_of: Callable[[LiveFunctionFigures], int]) -> Iterable[SectionRow]:
+    def rows(time_of: Callable[[LiveFunctionFigures], int]) -> Iterable[LiveRow]:
         for each in functions:
             if time_ns := time_of(each):
                 line = str(each.lines[0][0]) if each.lines else "-"
                 thread = "main" if each.is_main_thread else "other"
                 cells = (each.name, format_duration(time_ns), line, thread)
-                yield SectionRow(cells, time_ns, time_ns, each.samples, not each.is_main_thread)
+                yield LiveRow(cells, time_ns, time_ns, each.samples, not each.is_main_thread)
 
     columns = ("time", "line", "thread")
     return (
@@ -315,12 +315,12 @@ def _functions(snapshot: Snapshot, process_id: int | None) -> Sequence[Section]:
     )
 
 
-def _kernels(snapshot: Snapshot) -> Section:
+def _kernels(snapshot: Snapshot) -> LiveSection:
     return _section(
         SectionKey.KERNELS,
         ("GPU work", "time", "calls", "device"),
         (
-            SectionRow(
+            LiveRow(
                 (each.name, format_duration(each.total_ns), format_count(each.calls), str(each.device)),
                 each.total_ns,
                 each.total_ns,
