@@ -43,7 +43,7 @@ def test_a_cut_has_the_spans_of_its_interval_clipped_to_it(recorded: Recorded, t
         "SELECT kind, name, count(*) FROM spans WHERE kind IN ('layer', 'operator', 'span') {} GROUP BY ALL"
     )
     closed = gpuprof.open(recorded.run)
-    # Of 11 equal steps the cut has five, and the same share of the side thread's spans.
+    # Of 11 equal steps the cut has five, and of the side thread's spans those of its own.
     whole = {(kind, name): count for kind, name, count in closed.sql(counts.format("")).fetchall()}
     found = {(kind, name): count for kind, name, count in cut.sql(counts.format("")).fetchall()}
     layers = {key: count for key, count in found.items() if key[0] == "layer"}

@@ -178,7 +178,7 @@ def test_a_view_without_colors_and_its_end_with_the_recording(
     assert view.modes_now == view.modes
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_view_that_is_ended_changes_nothing_for_the_program(
     recorded: Recorded, terminal: Callable[..., OwnTerminal], number: signal.Signals
 ) -> None:
@@ -187,7 +187,7 @@ def test_a_view_that_is_ended_changes_nothing_for_the_program(
     view.wait_for(lambda frame: "aten::" in frame)
     view.process.send_signal(number)
     code = view.wait()
-    assert code == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 0}[number]
+    assert code == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 0}[number]
     if number is not signal.SIGKILL:
         assert view.modes_now == view.modes
         assert LEFT in view.received
@@ -248,7 +248,7 @@ def test_the_exit_code_of_a_command_is_passed_through(
     script.with_name("stop").touch()
     assert view.wait() == 3
     assert "after" in view.text_after_frames
-    assert script.with_name("work.log").read_bytes().startswith(b"begun \x1b[2J\n")
+    assert script.with_name("work.gpuprof.log").read_bytes().startswith(b"begun \x1b[2J\n")
     run = gpuprof.open(script.with_name("work.gpuprof"))
     count = run.sql("SELECT count(*) FROM spans WHERE name = 'work'").fetchall()[0][0]
     assert re.search(rf"work .* {count:,}\r", view.text_after_frames)
@@ -272,7 +272,7 @@ def test_ctrl_c_reaches_the_command(script: Path, terminal: Callable[..., OwnTer
     view.wait_for(lambda frame: "work" in frame and "output:" in frame)
     view.press("\x03")
     assert view.wait() == 7
-    assert b"interrupted" in script.with_name("work.log").read_bytes()
+    assert b"interrupted" in script.with_name("work.gpuprof.log").read_bytes()
     assert view.modes_now == view.modes
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training program that records, and does what it is told line by line."""
+"""A training program that records, and runs the commands that it gets line by line."""
 
 from __future__ import annotations
 

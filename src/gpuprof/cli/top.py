@@ -58,7 +58,7 @@ class CommandAfterDashes(click.Command):
 @click.option(
     "--output",
     metavar="FILE",
-    help="With CMD: write the program's output to FILE. Default: the run's name with .log.",
+    help="With CMD: write the program's output to FILE. Default: RUN.log.",
 )
 @click.pass_context
 def top(
@@ -163,7 +163,9 @@ def _run_command(command: list[str], shown: _Shown, out: str | None, output: str
     words = _words_of(command)
     name = words[1] if words[0] == "-m" and len(words) > 1 else Path(words[0]).stem
     run = Path(out) if out is not None else free_name(name.rpartition(".")[2] or "program")
-    log = Path(output) if output is not None else run.with_suffix(".log")
+    log = Path(output) if output is not None else run.with_name(f"{run.name}.log")
+    if run.exists():
+        raise UsageError("exists", f"{run} exists; hint: set --out to another folder, or remove it.")
     try:
         file = log.open("wb")
     except OSError as error:

@@ -189,7 +189,7 @@ class ImportedRun:
                     batches.append(columns)
                 self._writer.add_batch(process, columns, self._links(rows, placed), self._fresh_names())
         if self._stacks_at is not None:
-            _with_own_times(batches)
+            _with_self_times(batches)
         return nodes
 
     def _forwarded(
@@ -313,7 +313,7 @@ def _span_columns(rows: Columns, placed: Columns) -> Columns:
     return {**own, **{name: placed[name] for name in ("span_id", "parent_id", "depth", "path_id")}}
 
 
-def _with_own_times(batches: list[Columns]) -> None:
+def _with_self_times(batches: list[Columns]) -> None:
     """Add the column `own_ns` to all spans of a run: the duration without that of the spans inside."""
     if not batches:
         return
