@@ -111,7 +111,7 @@ def test_ten_thousand_layers_take_the_height_of_the_terminal() -> None:
 
 def test_rows_are_in_the_order_that_was_chosen() -> None:
     (operators,) = [each for each in sections(snapshot()) if each.key is SectionKey.OPERATORS]
-    names = {key: [row.cells[0] for row in operators.sorted_by(key)] for key in SortKey}
+    names = {key: [name for name, *_ in operators.first_rows(key)] for key in SortKey}
     assert names == {
         SortKey.SELF: ["layer mm", "layer add"],
         SortKey.TOTAL: ["layer add", "layer mm"],
@@ -122,8 +122,8 @@ def test_rows_are_in_the_order_that_was_chosen() -> None:
 
 def test_main_threads_come_first_and_waits_are_a_table_of_their_own() -> None:
     found = {each.key: each for each in sections(snapshot())}
-    running = [row.cells[0] for row in found[SectionKey.PYTHON].sorted_by(SortKey.SELF)]
-    waiting = [row.cells[0] for row in found[SectionKey.WAITING].sorted_by(SortKey.SELF)]
+    running = [name for name, *_ in found[SectionKey.PYTHON].first_rows(SortKey.SELF)]
+    waiting = [name for name, *_ in found[SectionKey.WAITING].first_rows(SortKey.SELF)]
     assert (running, waiting) == (["layer main", "layer other"], ["layer other"])
     assert SectionKey.PYTHON not in {each.key for each in sections(snapshot(), process_id=8)}
 
@@ -131,7 +131,7 @@ def test_main_threads_come_first_and_waits_are_a_table_of_their_own() -> None:
 def test_what_is_unavailable_is_a_dash_and_never_zero() -> None:
     unknown = device(**dict.fromkeys(("power_w", "temperature_c", "throttle_reasons"), MISSING))
     (devices,) = [each for each in sections(snapshot(devices=(unknown,))) if each.key is SectionKey.DEVICES]
-    assert devices.rows[0].cells[3:] == ("- of 700 W", "-", "1.50 GHz", "-")
+    assert devices.first_rows(SortKey.SELF)[0][3:] == ("- of 700 W", "-", "1.50 GHz", "-")
 
 
 def test_sums_are_those_of_all_intervals() -> None:

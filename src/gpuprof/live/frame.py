@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprof.live.snapshot import Snapshot
-from gpuprof.live.text import LiveRow, LiveSection, SectionKey, SortKey, header_lines, missing_lines, sections
+from gpuprof.live.text import LiveSection, SectionKey, SortKey, header_lines, missing_lines, sections
 from gpuprof.text.sanitize import cell_width, escape_text, shorten
 
 _GAP = "  "
@@ -101,8 +101,7 @@ def _share_rows(tables: Sequence[LiveSection], room: int) -> list[tuple[LiveSect
 
 
 def _table(section: LiveSection, state: ViewState, width: int, most: int, colors: bool) -> list[str]:
-    rows = section.sorted_by(state.sort)
-    shown = [tuple(map(escape_text, row.cells)) for row in rows[:most]]
+    shown = [tuple(map(escape_text, cells)) for cells in section.first_rows(state.sort, most)]
     titles = section.columns
     columns = _fitting_columns([titles, *shown], width)
     name_width = width - sum(columns[1:]) - len(_GAP) * (len(columns) - 1)
@@ -110,13 +109,10 @@ def _table(section: LiveSection, state: ViewState, width: int, most: int, colors
     lines = [_line(cells, [name_width, *columns[1:]]) for cells in (titles, *shown)]
     if colors:
         lines[0] = f"{_BOLD}{lines[0]}{_PLAIN}"
-    if len(rows) > most and shown:
-        lines[-1] = _rest_line(rows[most - 1 :], width)
+    rest = len(section.rows) - len(shown)
+    if rest and shown:
+        lines[-1] = shorten(f"... {rest + 1:,} more", width)
     return lines
-
-
-def _rest_line(rows: Sequence[LiveRow], width: int) -> str:
-    return shorten(f"... {len(rows):,} more", width)
 
 
 def _fitting_columns(lines: Sequence[Sequence[str]], width: int) -> list[int]:

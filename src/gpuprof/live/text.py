@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuprof.live.snapshot import (
+    LiveCallFigures,
     LiveDeviceFigures,
     LiveFunctionFigures,
+    LiveKernelFigures,
+    LiveLayerFigures,
     LiveRequestFigures,
     LiveStepFigures,
     MissingReason,
@@ -23,6 +27,8 @@ from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_bytes, format_count, format_duration, format_quantity, format_share
 
 ROWS = 10
+_PROCESS_COLUMNS = ("process", "CPU", "RSS", "id", "spans", "threads", "read", "written")
+_DEVICE_COLUMNS = ("device", "use", "memory", "power", "temp.", "SM clock", "throttling")
 _MISSING = {
     MissingReason.NO_RUN: "not recorded",
     MissingReason.NOT_RECORDED: "not recorded",
@@ -52,11 +58,11 @@ class SortKey(str, enum.Enum):
     NAME = "name"
 
 
-@dataclass(frozen=True, slots=True)
-class LiveRow:
-    """A row: its cells, and the values that it can be sorted by."""
+class LiveRow(NamedTuple):
+    """A row: what it shows, and the values that it can be sorted by."""
 
-    cells: tuple[str, ...]
+    name: str
+    item: Any
     self_ns: float = 0
     total_ns: float = 0
     calls: int = 0
@@ -64,23 +70,37 @@ class LiveRow:
 
     def order(self, key: SortKey) -> tuple[Any, ...]:
         """Return what sorts the row: main threads first, then the largest value; equal values by name."""
-        values = {SortKey.SELF: self.self_ns, SortKey.TOTAL: self.total_ns, SortKey.CALLS: self.calls}
-        return (self.is_of_other_thread, -values.get(key, 0), self.cells[0])
+        value = 0.0
+        if key is SortKey.SELF:
+            value = self.self_ns
+        elif key is SortKey.TOTAL:
+            value = self.total_ns
+        elif key is SortKey.CALLS:
+            value = self.calls
+        return (self.is_of_other_thread, -value, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSection:
-    """One table. The last columns are left out first where there is no room."""
+    """One table. The last columns are left out first where there is no room.
+
+    `cells_of` returns the cells of a row's item, so that only what is shown is formatted.
+    """
 
     key: SectionKey
     columns: tuple[str, ...]
     rows: tuple[LiveRow, ...]
+    cells_of: Callable[[Any], tuple[str, ...]]
 
-    def sorted_by(self, key: SortKey) -> list[LiveRow]:
-        """Return the rows in an order. Processes and devices have their own."""
+    def first_rows(self, key: SortKey, most: int | None = None) -> list[tuple[str, ...]]:
+        """Return the cells of the first rows in an order. Processes and devices have their own."""
         if self.key in (SectionKey.PROCESSES, SectionKey.DEVICES):
-            return list(self.rows)
-        return sorted(self.rows, key=lambda row: row.order(key))
+            chosen = list(self.rows[:most])
+        elif most is None:
+            chosen = sorted(self.rows, key=lambda row: row.order(key))
+        else:
+            chosen = heapq.nsmallest(most, self.rows, key=lambda row: row.order(key))
+        return [self.cells_of(row.item) for row in chosen]
 
 
 def snapshot_text(snapshot: Snapshot) -> str:
@@ -88,13 +108,9 @@ def snapshot_text(snapshot: Snapshot) -> str:
     tables = []
     for section in sections(snapshot):
         columns = [Column(section.columns[0], right=False), *map(Column, section.columns[1:])]
-        rows = [row.cells for row in section.sorted_by(SortKey.SELF)]
-        tables.append(text_table(columns, rows if _is_whole(section.key) else rows[:ROWS]))
+        most = None if section.key in (SectionKey.PROCESSES, SectionKey.DEVICES) else ROWS
+        tables.append(text_table(columns, section.first_rows(SortKey.SELF, most)))
     return "\n\n".join(["\n".join(header_lines(snapshot)), *tables])
-
-
-def _is_whole(key: SectionKey) -> bool:
-    return key in (SectionKey.PROCESSES, SectionKey.DEVICES)
 
 
 def header_lines(snapshot: Snapshot, process_id: int | None = None) -> list[str]:
@@ -178,22 +194,18 @@ def _per_second(rate: float) -> str:
 
 def sections(snapshot: Snapshot, process_id: int | None = None) -> list[LiveSection]:
     """Return the tables that have rows. With a process, Python functions are those of that one."""
+    processes = tuple(LiveRow(each.name, each) for each in snapshot.processes)
+    devices = tuple(LiveRow(each.name or "", each) for each in _tuple_of(snapshot.devices))
     made = [
-        _section(SectionKey.PROCESSES, ("process", "CPU", "RSS", "id", "spans", "threads", "read", "written"),
-                 map(_process_row, snapshot.processes)),
-        _section(SectionKey.DEVICES, ("device", "use", "memory", "power", "temp.", "SM clock", "throttling"),
-                 map(_device_row, _tuple_of(snapshot.devices))),
+        LiveSection(SectionKey.PROCESSES, _PROCESS_COLUMNS, processes, _process_cells),
+        LiveSection(SectionKey.DEVICES, _DEVICE_COLUMNS, devices, _device_cells),
         _layers(snapshot),
         _calls(SectionKey.OPERATORS, "operator", snapshot, "operator", "backward"),
         _calls(SectionKey.SPANS, "span", snapshot, "span", "nvtx", "compile", "gc"),
         *_functions(snapshot, process_id),
         _kernels(snapshot),
-    ]  # fmt: skip
+    ]
     return [section for section in made if section.rows]
-
-
-def _section(key: SectionKey, columns: tuple[str, ...], rows: Iterable[LiveRow]) -> LiveSection:
-    return LiveSection(key, columns, tuple(rows))
 
 
 def missing_lines(snapshot: Snapshot) -> list[str]:
@@ -213,122 +225,99 @@ def missing_lines(snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _process_row(process: ProcessFigures) -> LiveRow:
+def _process_cells(process: ProcessFigures) -> tuple[str, ...]:
     rank = "" if process.rank is None else f"rank {process.rank} "
     state = "" if process.is_alive else " (ended)"
     state = " (stopped)" if process.is_stopped else state
     waiting = f" (waiting {format_duration(process.waiting_ns)})" if process.waiting_ns else ""
-    return LiveRow(
-        (
-            f"{rank}{process.name}{state}{waiting}",
-            _shown(process.cpu_cores, "{:.2f}".format),
-            _shown(process.rss_bytes, format_bytes),
-            str(process.process_id),
-            _shown(process.spans, format_count),
-            _shown(process.threads, format_count),
-            _rate(process.read_bytes_per_s),
-            _rate(process.written_bytes_per_s),
-        )
+    return (
+        f"{rank}{process.name}{state}{waiting}",
+        _shown(process.cpu_cores, "{:.2f}".format),
+        _shown(process.rss_bytes, format_bytes),
+        str(process.process_id),
+        _shown(process.spans, format_count),
+        _shown(process.threads, format_count),
+        _rate(process.read_bytes_per_s),
+        _rate(process.written_bytes_per_s),
     )
 
 
-def _device_row(device: LiveDeviceFigures) -> LiveRow:
+def _device_cells(device: LiveDeviceFigures) -> tuple[str, ...]:
     lost = " (lost)" if device.is_lost else ""
     used = _shown(device.memory_used_bytes, format_bytes)
     throttled = device.throttle_reasons
     power, limit = (_shown(each, "{:.0f} W".format) for each in (device.power_w, device.power_limit_w))
-    return LiveRow(
-        (
-            f"{device.device} {device.name or ''}{lost}",
-            _shown(device.utilization_share, format_share),
-            f"{used} of {_shown(device.memory_total_bytes, format_bytes)}",
-            f"{power} of {limit}",
-            _shown(device.temperature_c, "{:.0f} C".format),
-            _shown(device.sm_clock_hz, lambda value: f"{format_quantity(value)}Hz"),
-            "-" if isinstance(throttled, Unavailable) else ", ".join(throttled) or "no",
-        )
+    return (
+        f"{device.device} {device.name or ''}{lost}",
+        _shown(device.utilization_share, format_share),
+        f"{used} of {_shown(device.memory_total_bytes, format_bytes)}",
+        f"{power} of {limit}",
+        _shown(device.temperature_c, "{:.0f} C".format),
+        _shown(device.sm_clock_hz, lambda value: f"{format_quantity(value)}Hz"),
+        "-" if isinstance(throttled, Unavailable) else ", ".join(throttled) or "no",
     )
 
 
 def _layers(snapshot: Snapshot) -> LiveSection:
-    layers = _tuple_of(snapshot.layers)
+    layers: tuple[LiveLayerFigures, ...] = _tuple_of(snapshot.layers)
     whole = sum(each.self_ns for each in layers) or 1
-    return _section(
-        SectionKey.LAYERS,
-        ("layer", "self time", "fraction", "calls"),
-        (
-            LiveRow(
-                (
-                    each.name,
-                    format_duration(each.self_ns),
-                    format_share(each.self_ns / whole),
-                    format_count(each.calls),
-                ),
-                each.self_ns,
-                each.self_ns,
-                each.calls,
-            )
-            for each in layers
-        ),
-    )
+
+    def cells(layer: LiveLayerFigures) -> tuple[str, ...]:
+        share = format_share(layer.self_ns / whole)
+        return layer.name, format_duration(layer.self_ns), share, format_count(layer.calls)
+
+    rows = tuple(LiveRow(each.name, each, each.self_ns, each.self_ns, each.calls) for each in layers)
+    return LiveSection(SectionKey.LAYERS, ("layer", "self time", "fraction", "calls"), rows, cells)
 
 
 def _calls(key: SectionKey, title: str, snapshot: Snapshot, *kinds: str) -> LiveSection:
-    return _section(
-        key,
-        (title, "self time", "total time", "calls"),
-        (
-            LiveRow(
-                (
-                    each.name,
-                    format_duration(each.self_ns),
-                    format_duration(each.total_ns),
-                    format_count(each.calls),
-                ),
-                each.self_ns,
-                each.total_ns,
-                each.calls,
-            )
-            for each in snapshot.calls_of(*kinds)
-        ),
+    calls = snapshot.calls if isinstance(snapshot.calls, tuple) else ()
+    rows = tuple(
+        LiveRow(each.name, each, each.self_ns, each.total_ns, each.calls)
+        for each in calls
+        if each.kind in kinds
     )
+    return LiveSection(key, (title, "self time", "total time", "calls"), rows, _call_cells)
 
 
-def _functions(snapshot: Snapshot, process_id: int | None) -> Sequence[LiveSection]:
-    """Return the functions that run, and those that wait, of main threads and of others."""
-    functions: tuple[LiveFunctionFigures, ...] = tuple(
+def _call_cells(call: LiveCallFigures) -> tuple[str, ...]:
+    times = format_duration(call.self_ns), format_duration(call.total_ns)
+    return call.name, *times, format_count(call.calls)
+
+
+def _functions(snapshot: Snapshot, process_id: int | None) -> tuple[LiveSection, LiveSection]:
+    """Return the functions that run, and those that wait; those of main threads come first."""
+    functions: list[LiveFunctionFigures] = [
         each for each in _tuple_of(snapshot.python) if process_id in (None, each.process_id)
-    )
+    ]
 
-    def rows(time_of: Callable[[LiveFunctionFigures], int]) -> Iterable[LiveRow]:
-        for each in functions:
-            if time_ns := time_of(each):
-                line = str(each.lines[0][0]) if each.lines else "-"
-                thread = "main" if each.is_main_thread else "other"
-                cells = (each.name, format_duration(time_ns), line, thread)
-                yield LiveRow(cells, time_ns, time_ns, each.samples, not each.is_main_thread)
+    def section(key: SectionKey, title: str, attribute: str) -> LiveSection:
+        def cells(function: LiveFunctionFigures) -> tuple[str, ...]:
+            line = str(function.lines[0][0]) if function.lines else "-"
+            thread = "main" if function.is_main_thread else "other"
+            return function.name, format_duration(getattr(function, attribute)), line, thread
 
-    columns = ("time", "line", "thread")
+        rows = tuple(
+            LiveRow(each.name, each, time_ns, time_ns, each.samples, not each.is_main_thread)
+            for each in functions
+            if (time_ns := getattr(each, attribute))
+        )
+        return LiveSection(key, (title, "time", "line", "thread"), rows, cells)
+
     return (
-        _section(SectionKey.PYTHON, ("Python", *columns), rows(lambda each: each.running_ns)),
-        _section(SectionKey.WAITING, ("waiting in", *columns), rows(lambda each: each.waiting_ns)),
+        section(SectionKey.PYTHON, "Python", "running_ns"),
+        section(SectionKey.WAITING, "waiting in", "waiting_ns"),
     )
 
 
 def _kernels(snapshot: Snapshot) -> LiveSection:
-    return _section(
-        SectionKey.KERNELS,
-        ("GPU work", "time", "calls", "device"),
-        (
-            LiveRow(
-                (each.name, format_duration(each.total_ns), format_count(each.calls), str(each.device)),
-                each.total_ns,
-                each.total_ns,
-                each.calls,
-            )
-            for each in _tuple_of(snapshot.kernels)
-        ),
-    )
+    kernels: tuple[LiveKernelFigures, ...] = _tuple_of(snapshot.kernels)
+    rows = tuple(LiveRow(each.name, each, each.total_ns, each.total_ns, each.calls) for each in kernels)
+    return LiveSection(SectionKey.KERNELS, ("GPU work", "time", "calls", "device"), rows, _kernel_cells)
+
+
+def _kernel_cells(kernel: LiveKernelFigures) -> tuple[str, ...]:
+    return kernel.name, format_duration(kernel.total_ns), format_count(kernel.calls), str(kernel.device)
 
 
 def _tuple_of(value: Any) -> tuple[Any, ...]:

@@ -95,7 +95,8 @@ class LiveView:
         self._colors, self._clock = colors, clock
         self._totals = Totals()
         self._last: Snapshot | None = None  # of the feed
-        self._shown: tuple[Snapshot, Snapshot] | None = None  # of the interval, and since the start
+        self._shown: Snapshot | None = None
+        self._sums: Snapshot | None = None  # since the start, made when they are shown
         self._cut: ProfileCut | None = None
         self.page: Path | None = None
 
@@ -130,7 +131,7 @@ class LiveView:
         self._last = self._feed.poll()
         self._totals.add(self._last)
         if not self.state.paused or self._shown is None:
-            self._shown = (self._last, self._totals.in_place_of(self._last))
+            self._shown, self._sums = self._last, None
         if self._output is not None:
             self.state.output = last_line(self._output)
 
@@ -148,17 +149,26 @@ class LiveView:
         return False
 
     def _draw(self) -> None:
-        if self._shown is None:
+        snapshot = self._snapshot()
+        if snapshot is None:
             return
-        snapshot = self._shown[self.state.since_start]
         columns, lines = self._screen.size
         self._screen.show(frame_lines(snapshot, self.state, columns, lines, colors=self._colors))
+
+    def _snapshot(self) -> Snapshot | None:
+        """Return what is shown: of an interval, or since the start."""
+        if not self.state.since_start or self._shown is None:
+            return self._shown
+        self._sums = self._sums or self._totals.in_place_of(self._shown)
+        return self._sums
 
     def _press(self, key: str) -> None:
         state = self.state
         state.shows_help = key in ("h", "?") and not state.shows_help
         if key == " ":
             state.paused = not state.paused
+            if self._shown is not None:
+                self._sums = self._totals.in_place_of(self._shown)
         elif key == "s":
             orders = list(SortKey)
             state.sort = orders[(orders.index(state.sort) + 1) % len(orders)]
@@ -174,9 +184,10 @@ class LiveView:
             self._open_page()
 
     def _next_table(self) -> None:
-        if self._shown is None:
+        snapshot = self._snapshot()
+        if snapshot is None:
             return
-        keys = [each.key for each in sections(self._shown[self.state.since_start]) if each.key not in _FIXED]
+        keys = [each.key for each in sections(snapshot) if each.key not in _FIXED]
         choices = [None, *keys]
         place = choices.index(self.state.only) if self.state.only in choices else 0
         self.state.only = choices[(place + 1) % len(choices)]
