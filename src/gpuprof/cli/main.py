@@ -52,7 +52,7 @@ COMMANDS = {
     "startup": Listed("startup", "Measure the time until a model or a server is ready."),
     "suite": Listed("compare", "Compare the variants in a TOML file."),
     "summary": Listed("summary", "Print where the time goes, or what changed between runs."),
-    "top": Listed("top", "Print live figures of a run, a process or the machine."),
+    "top": Listed("top", "Show live figures of a program or the machine."),
     "whatif": Listed("whatif", "Predict the wall time of a run with changes."),
 }
 _ATTRIBUTES = {"import": "import_trace"}
