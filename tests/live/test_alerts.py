@@ -47,7 +47,7 @@ def test_an_alert_fires_once_until_it_clears_and_then_again() -> None:
     assert states(HOT, of_cpu(*shares)) == [(4, firing), (9, cleared), (13, firing)]
 
 
-def test_a_condition_that_is_interrupted_begins_anew() -> None:
+def test_a_condition_that_is_interrupted_starts_again() -> None:
     assert states(HOT, of_cpu(0.95, 0.95, 0.5, 0.95, 0.95, 0.5)) == []
 
 
