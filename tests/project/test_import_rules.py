@@ -150,6 +150,19 @@ def test_importing_the_package_imports_nothing_heavy(run_python: Any, use: str) 
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
+def test_the_list_of_commands_imports_no_command(run_python: Any) -> None:
+    program = (
+        "import sys\nfrom gpuprof.cli.main import COMMANDS, execute\nexecute(['--help'])\n"
+        "loaded = {f'gpuprof.cli.{each.module}' for each in COMMANDS.values()} & set(sys.modules)\n"
+        "print('imported', sorted(loaded))"
+    )
+    done = run_python("-c", program)
+    assert done.stdout.splitlines()[-1] == "imported []"
+    listed = [line.split()[0] for line in done.stdout.split("Commands:\n")[1].splitlines()[:-1]]
+    assert listed == sorted(listed)
+    assert {"run", "summary", "import"} < set(listed)
+
+
 def test_the_package_shows_what_the_contract_names() -> None:
     assert {"profile", "span", "open", "GpuprofError", "Run"} <= set(gpuprof.__all__) <= set(dir(gpuprof))
     assert all(getattr(gpuprof, name) is not None for name in gpuprof.__all__)

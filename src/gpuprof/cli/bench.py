@@ -136,9 +136,7 @@ class BenchOptions(MeasuringOptions):
         return request
 
 
-@click.command(
-    "bench", cls=BenchCommand, short_help="Measure latency, throughput, memory and energy of a model."
-)
+@click.command("bench", cls=BenchCommand)
 @click.argument("model", metavar="[MODEL]", required=False)
 @click.option(
     "--model",

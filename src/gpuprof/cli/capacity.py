@@ -72,7 +72,7 @@ class CapacityOptions:
     as_json: bool
 
 
-@click.command("capacity", short_help="Plan how many machines a load needs.")
+@click.command("capacity")
 @click.argument("results", metavar="RESULT...", nargs=-1, required=True)
 @click.option(
     "--rate", required=True, metavar="3000/s", callback=rate, help="Plan for this rate of requests."

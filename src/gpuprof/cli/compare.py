@@ -115,7 +115,7 @@ class CompareOptions(ReportOptions, ComparisonOptions):
         return plan_of(dataclasses.replace(self, traffic=split), variants)
 
 
-@click.command("compare", cls=ListsCommand, short_help="Compare variants of a model.")
+@click.command("compare", cls=ListsCommand)
 @click.argument("variants", metavar="[NAME:MODEL,NAME:MODEL...]", required=False)
 @click.option(
     "--models", metavar="NAME:MODEL,...", help="Compare these variants: another way to give the argument."
@@ -186,7 +186,7 @@ class SuiteOptions(ReportOptions):
     suite_file: str
 
 
-@click.command("suite", short_help="Compare the variants in a TOML file.")
+@click.command("suite")
 @click.argument("suite_file", metavar="SUITE.toml")
 @_report_options
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")

@@ -22,7 +22,7 @@ EXIT_BROKEN = 1
 _COLORS = {"ok": "green", "missing": "yellow", "problem": "red", "info": "cyan"}
 
 
-@click.command("doctor", short_help="Check what works on this machine.")
+@click.command("doctor")
 @click.option(
     "--ceilings",
     is_flag=True,

@@ -27,7 +27,7 @@ class _FormatOption(click.Option):
         return super().get_help_record(context)
 
 
-@click.command("export", short_help="Write a run for Perfetto, speedscope and other tools.")
+@click.command("export")
 @click.argument("run", metavar="RUN")
 @click.option(
     "-o",
@@ -50,7 +50,7 @@ def export(run: str, output: str) -> None:
 _EXTENSIONS = (".gz", ".json", ".sqlite", ".db", ".trace", ".pt")
 
 
-@click.command("import", short_help="Convert another tool's trace to a run.")
+@click.command("import")
 @click.argument("trace", metavar="TRACE")
 @click.option(
     "-o",
@@ -92,7 +92,6 @@ EXIT_UNAVAILABLE = 2
 
 @click.command(
     "nsys",
-    short_help="Capture a program with Nsight Systems.",
     context_settings={"allow_interspersed_args": False},
 )
 @click.option(

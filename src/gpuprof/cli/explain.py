@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.findings.engine import Findings
 
 
-@click.command("explain", short_help="Print causes of lost time in a run, with fixes and gains.")
+@click.command("explain")
 @click.argument("run", metavar="RUN")
 @click.option(
     "--against",

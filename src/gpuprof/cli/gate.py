@@ -69,7 +69,7 @@ class GateOptions:
         return Thresholds(self.margin, own, tuple(map(RunMetric, self.metrics)) or None)
 
 
-@click.command("gate", short_help="Fail if new results are worse than a baseline.")
+@click.command("gate")
 @click.option("--baseline", metavar="BASE.json", help="Compare with this result file of gpuprof bench.")
 @click.option(
     "--history",

@@ -133,7 +133,7 @@ class LoadCommandOptions(SystemOptions):
         )
 
 
-@click.command("load", short_help="Measure latencies of requests that arrive by a plan.")
+@click.command("load")
 @click.argument("target", metavar="[TARGET]", required=False)
 @click.option(
     "--scenario",

@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import click
 
@@ -23,27 +23,36 @@ gpuprof summary train.gpuprof      # print where its time goes
 gpuprof flamegraph train.gpuprof   # write flame graph and timeline as one HTML page
 
 All commands: gpuprof --help. Example: gpuprof demo. Check the installation: gpuprof doctor."""
-# Each is an attribute of its module in this package, of the same name but for `import`.
-_MODULES = {
-    "bench": "bench",
-    "capacity": "capacity",
-    "compare": "compare",
-    "demo": "run",
-    "doctor": "doctor",
-    "explain": "explain",
-    "export": "exchange",
-    "flamegraph": "pages",
-    "gate": "gate",
-    "import": "exchange",
-    "load": "load",
-    "nsys": "exchange",
-    "optimize": "optimize",
-    "roofline": "pages",
-    "run": "run",
-    "suite": "compare",
-    "summary": "summary",
-    "top": "top",
-    "whatif": "whatif",
+
+
+class Listed(NamedTuple):
+    """A command in the list of commands: its module in this package, and its line of help."""
+
+    module: str
+    help: str
+
+
+# Each is an attribute of its module, of the same name but for `import`.
+COMMANDS = {
+    "bench": Listed("bench", "Measure latency, throughput, memory and energy of a model."),
+    "capacity": Listed("capacity", "Plan how many machines a load needs."),
+    "compare": Listed("compare", "Compare variants of a model."),
+    "demo": Listed("run", "Record the installed example and write its page."),
+    "doctor": Listed("doctor", "Check what works on this machine."),
+    "explain": Listed("explain", "Print causes of lost time in a run, with fixes and gains."),
+    "export": Listed("exchange", "Write a run for Perfetto, speedscope and other tools."),
+    "flamegraph": Listed("pages", "Write flame graph and timeline of a run as one page."),
+    "gate": Listed("gate", "Fail if new results are worse than a baseline."),
+    "import": Listed("exchange", "Convert another tool's trace to a run."),
+    "load": Listed("load", "Measure latencies of requests that arrive by a plan."),
+    "nsys": Listed("exchange", "Capture a program with Nsight Systems."),
+    "optimize": Listed("optimize", "Write a quantized, pruned or distilled model as a file."),
+    "roofline": Listed("pages", "Print the bottleneck of each layer and operator."),
+    "run": Listed("run", "Run a Python program and record where its time goes."),
+    "suite": Listed("compare", "Compare the variants in a TOML file."),
+    "summary": Listed("summary", "Print the time of a run, or what changed between runs."),
+    "top": Listed("top", "Print live figures of a run, a process or the machine."),
+    "whatif": Listed("whatif", "Predict the wall time of a run with changes."),
 }
 _ATTRIBUTES = {"import": "import_trace"}
 EXIT_BAD_INPUT = 2
@@ -52,16 +61,17 @@ EXIT_BROKEN_PIPE = 141  # as a shell reports for a program killed by SIGPIPE
 
 
 class Commands(MutableMapping[str, click.Command]):
-    """The subcommands by name; a module is imported when its command is used: all of them take 50 ms."""
+    """The subcommands by name; a module is imported when its command is used."""
 
     def __init__(self) -> None:
-        self._known: dict[str, click.Command | None] = dict.fromkeys(_MODULES)
+        self._known: dict[str, click.Command | None] = dict.fromkeys(COMMANDS)
 
     def __getitem__(self, name: str) -> click.Command:
         command = self._known[name]
         if command is None:
-            module = importlib.import_module(f"gpuprof.cli.{_MODULES[name]}")
+            module = importlib.import_module(f"gpuprof.cli.{COMMANDS[name].module}")
             command = self._known[name] = getattr(module, _ATTRIBUTES.get(name, name))
+            command.short_help = COMMANDS[name].help
         return command
 
     def __setitem__(self, name: str, command: click.Command) -> None:
@@ -77,6 +87,15 @@ class Commands(MutableMapping[str, click.Command]):
         return len(self._known)
 
 
+class ListedGroup(click.Group):
+    """A group whose help lists its commands without importing them."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, listed.help) for name, listed in COMMANDS.items()])
+
+
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
         from gpuprof import __version__
@@ -87,6 +106,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 
 @click.group(
     "gpuprof",
+    cls=ListedGroup,
     commands=Commands(),
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -50,7 +50,7 @@ class OptimizeOptions(SystemOptions):
         return DistillationSettings(**{name: value for name, value in given.items() if value is not None})
 
 
-@click.command("optimize", short_help="Write a quantized, pruned or distilled model as a file.")
+@click.command("optimize")
 @click.argument("model", metavar="MODEL")
 @click.option(
     "--recipe",

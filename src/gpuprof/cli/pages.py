@@ -25,7 +25,6 @@ _LONGEST_NAME = 255  # bytes, on all usual file systems
 @click.command(
     "flamegraph",
     cls=SidesCommand,
-    short_help="Write flame graph and timeline of a run as one page.",
 )
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option(
@@ -100,7 +99,7 @@ def check_output(path: Path) -> None:
         )
 
 
-@click.command("roofline", short_help="Print the bottleneck of each layer and operator.")
+@click.command("roofline")
 @click.argument("run", metavar="RUN")
 @click.option("-o", "--output", metavar="F.html", help="Also write the plot to F.html as one offline page.")
 @click.option(

@@ -431,7 +431,7 @@ def _ending(recorded: Run | RunError) -> str:
     return f"wrote {path} ({outline(recorded.meta)}); view it with: {command}"
 
 
-@click.command("demo", short_help="Record the installed example and write its page.")
+@click.command("demo")
 @click.option(
     "-o",
     "--output",

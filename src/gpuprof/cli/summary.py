@@ -38,7 +38,6 @@ def _parse_process(
 @click.command(
     "summary",
     cls=SidesCommand,
-    short_help="Print the time of a run, or what changed between runs.",
 )
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _CLEAR = "\x1b[H\x1b[2J"
 
 
-@click.command("top", short_help="Print live figures of a run, a process or the machine.")
+@click.command("top")
 @click.argument("target", metavar="[RUN|PID]", required=False)
 @click.option("--once", is_flag=True, help="Print one interval and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per interval.")

@@ -30,7 +30,7 @@ def _factors(
     return found
 
 
-@click.command("whatif", short_help="Predict the wall time of a run with changes.")
+@click.command("whatif")
 @click.argument("run", metavar="RUN")
 @click.option("--remove", metavar="NAME", multiple=True, help="Remove all calls of this name. Repeatable.")
 @click.option(
