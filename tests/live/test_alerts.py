@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
 import pytest
-from live_snapshots import machine, process, snapshot
+from live_snapshots import device, machine, process, snapshot
 
 from gpuprof.live.alerts.conditions import condition_of
 from gpuprof.live.alerts.engine import AlertEngine, AlertState, alerts_of
@@ -90,11 +90,12 @@ def test_a_limit_below_which_a_figure_must_not_fall() -> None:
 
 
 def test_every_figure_has_a_value_of_its_subject() -> None:
-    found = {each: values_of(snapshot([1, 2, 6]), each) for each in AlertFigure}
+    whole = snapshot([1, 2, 6], devices=(device(),))
+    found = {each: values_of(whole, each) for each in AlertFigure}
     for figure, values in found.items():
         kind = figure.value.partition(".")[0]
         assert all(key.kind.value == ("process" if kind == "step" else kind) for key in values)
-        assert kind == "device" or all(value is not None for value in values.values())
+        assert list(values.values()) != [None]
     assert found[AlertFigure.STEP_LONGEST] == {PROCESS: 6e-9}
     assert found[AlertFigure.STEP_MEDIAN] == {PROCESS: 2e-9}
     assert found[AlertFigure.MACHINE_MEMORY_SHARE] == {AlertSubject(SubjectKind.MACHINE): 0.25}
@@ -223,32 +224,17 @@ def test_memory_that_walks_at_random_seldom_looks_like_a_leak() -> None:
 # ---- devices
 
 
-@dataclass
-class Device:
-    """A device as the feed is to have it."""
-
-    device: int
-    throttle_reasons: int | Unavailable
-    temperature_c: float = 60.0
+def with_device(at: int, reasons: tuple[str, ...] | Unavailable) -> Snapshot:
+    return snapshot(at_s=at, devices=(device(throttle_reasons=reasons),))
 
 
-@dataclass(frozen=True)
-class WithDevices(Snapshot):
-    devices: tuple[Device, ...] = ()
-
-
-def with_device(at: int, reasons: int | Unavailable) -> WithDevices:
-    plain = snapshot(at_s=at)
-    fields = {name: getattr(plain, name) for name in Snapshot.__dataclass_fields__}
-    return WithDevices(**fields, devices=(Device(0, reasons),))
-
-
-def test_a_device_that_lowers_its_clocks_for_heat_raises_an_alert_and_an_idle_one_none() -> None:
+def test_a_device_that_lowers_its_clocks_for_heat_raises_an_alert_and_a_busy_one_none() -> None:
     rule = ThrottlingRule(name="throttled", for_s=2)
-    hot = [with_device(at, 0x20 | 0x1) for at in range(4)]
-    (fired,) = alerts_of([rule], hot)
-    assert (fired.subject, fired.values) == (AlertSubject(SubjectKind.DEVICE, 0), {"reasons": 0x20})
-    assert list(alerts_of([rule], [with_device(at, 0x1 | 0x4) for at in range(9)])) == []
-    unknown = Unavailable(MissingReason.NOT_RECORDED)
+    heat = ("power cap", "software thermal slowdown")
+    (fired,) = alerts_of([rule], [with_device(at, heat) for at in range(4)])
+    assert fired.subject == AlertSubject(SubjectKind.DEVICE, 0)
+    assert fired.values == {"reasons": ["software thermal slowdown"]}
+    assert list(alerts_of([rule], [with_device(at, heat[:1]) for at in range(9)])) == []
+    unknown = Unavailable(MissingReason.NO_READING)
     assert list(alerts_of([rule], [with_device(at, unknown) for at in range(9)])) == []
     assert list(alerts_of([rule], [snapshot(at_s=at) for at in range(9)])) == []

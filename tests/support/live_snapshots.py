@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuprof.live.snapshot import (
+    LiveDeviceFigures,
     LiveStepFigures,
     MachineFigures,
     MissingReason,
@@ -50,6 +51,29 @@ def process(process_id: int = 7, **more: Any) -> ProcessFigures:
         "spans": 10,
     }
     return ProcessFigures(**{**values, **more})
+
+
+def device(number: int = 0, **more: Any) -> LiveDeviceFigures:
+    """Return a device that is busy."""
+    values = {
+        "device": number,
+        "name": "Device of a test",
+        "uuid": f"GPU-{number}",
+        "is_lost": False,
+        "readings": 20,
+        "utilization_share": 0.75,
+        "memory_utilization_share": 0.5,
+        "memory_used_bytes": 40_000_000_000,
+        "memory_total_bytes": 80_000_000_000,
+        "power_w": 350.5,
+        "power_limit_w": 700.0,
+        "energy_j": 1234.5,
+        "sm_clock_hz": 1.98e9,
+        "memory_clock_hz": 2.6e9,
+        "temperature_c": 61.0,
+        "throttle_reasons": (),
+    }
+    return LiveDeviceFigures(**{**values, **more})
 
 
 def snapshot(

@@ -167,7 +167,7 @@ class LiveDeviceFigures:
 
 @dataclass(frozen=True, slots=True)
 class LiveKernelFigures:
-    """GPU work of one name whose records came in the interval. `kind` is kernel, copy, fill, layer or graph."""
+    """GPU work of one name, recorded in the interval. `kind` is kernel, copy, fill, layer or graph."""
 
     kind: str
     name: str

@@ -13,10 +13,8 @@ import numpy as np
 
 from gpuprof.live.alerts.figures import (
     AlertSubject,
-    SubjectKind,
     alive_processes,
-    device_readings,
-    known,
+    devices_of,
     steps_by_process,
     values_of,
 )
@@ -29,7 +27,7 @@ from gpuprof.live.alerts.rules import (
     ThresholdRule,
     ThrottlingRule,
 )
-from gpuprof.live.snapshot import Snapshot
+from gpuprof.live.snapshot import Snapshot, Unavailable
 from gpuprof.stats.growth import block_growth
 from gpuprof.stats.significance import plain_means, welch
 
@@ -247,13 +245,10 @@ class _Throttling:
         self._rule = rule
 
     def update(self, snapshot: Snapshot, elapsed_s: float) -> Found:  # noqa: ARG002 - of the protocol
-        return {
-            AlertSubject(SubjectKind.DEVICE, key): self._holds(known(getattr(each, "throttle_reasons", None)))
-            for key, each in device_readings(snapshot).items()
-        }
+        return {key: self._holds(each.throttle_reasons) for key, each in devices_of(snapshot).items()}
 
-    def _holds(self, mask: float | None) -> Holds | None:
-        if mask is None:
+    def _holds(self, reasons: tuple[str, ...] | Unavailable) -> Holds | None:
+        if isinstance(reasons, Unavailable):
             return None
-        reasons = int(mask) & self._rule.reasons
-        return Holds(reasons != 0, "throttled", {"reasons": reasons})
+        found = [each for each in reasons if each in self._rule.reasons]
+        return Holds(bool(found), "throttled", {"reasons": found})

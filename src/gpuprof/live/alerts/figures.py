@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpuprof.live.alerts.rules import AlertFigure
-from gpuprof.live.snapshot import MachineFigures, Snapshot, Unavailable
+from gpuprof.live.snapshot import LiveDeviceFigures, LiveStepFigures, MachineFigures, Snapshot, Unavailable
 
 
 class SubjectKind(str, Enum):
@@ -29,7 +29,7 @@ class AlertSubject(NamedTuple):
 
 MACHINE = AlertSubject(SubjectKind.MACHINE)
 Values = dict[AlertSubject, float | None]
-_STEP: dict[AlertFigure, Callable[[Any], float]] = {
+_STEP: dict[AlertFigure, Callable[[LiveStepFigures], float]] = {
     AlertFigure.STEP_MEAN: lambda steps: steps.mean_ns / 1e9,
     AlertFigure.STEP_MEDIAN: lambda steps: steps.p50_ns / 1e9,
     AlertFigure.STEP_LONGEST: lambda steps: max(steps.durations_ns) / 1e9,
@@ -53,10 +53,10 @@ def steps_by_process(snapshot: Snapshot) -> dict[AlertSubject, tuple[int, ...]]:
     return {process_subject(each.process_id): each.durations_ns for each in snapshot.steps}
 
 
-def device_readings(snapshot: Snapshot) -> Mapping[int, Any]:
-    """Return the device samples of a snapshot by NVML's index; none where it has no devices."""
-    devices = getattr(snapshot, "devices", ())
-    return {} if isinstance(devices, Unavailable) else {each.device: each for each in devices}
+def devices_of(snapshot: Snapshot) -> dict[AlertSubject, LiveDeviceFigures]:
+    """Return the devices of a snapshot; none where they were not read."""
+    devices = () if isinstance(snapshot.devices, Unavailable) else snapshot.devices
+    return {AlertSubject(SubjectKind.DEVICE, each.device): each for each in devices}
 
 
 def values_of(snapshot: Snapshot, figure: AlertFigure) -> Values:
@@ -65,10 +65,7 @@ def values_of(snapshot: Snapshot, figure: AlertFigure) -> Values:
     if room == SubjectKind.MACHINE.value:
         return {MACHINE: _machine_value(snapshot.machine, name)}
     if room == SubjectKind.DEVICE.value:
-        return {
-            AlertSubject(SubjectKind.DEVICE, key): known(getattr(each, name, None))
-            for key, each in device_readings(snapshot).items()
-        }
+        return {key: known(getattr(each, name)) for key, each in devices_of(snapshot).items()}
     found: Values = dict.fromkeys(alive_processes(snapshot))
     if figure in _STEP:
         steps = () if isinstance(snapshot.steps, Unavailable) else snapshot.steps

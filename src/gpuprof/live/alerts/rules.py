@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-# Bits of NVML's mask: hardware slowdown, software and hardware thermal slowdown, power brake. Not idle, not
-# clocks that a user has set, and not the power cap, at which a busy device runs all the time.
-THROTTLING = 0x8 | 0x20 | 0x40 | 0x80
+from gpuprof.analyze.devices import THROTTLE_REASONS
+
+# Not the power cap, at which a busy device runs all the time, nor sync boost, which another device causes.
+THROTTLING = tuple(THROTTLE_REASONS[bit] for bit in (0x8, 0x20, 0x40, 0x80))
 
 
 class RuleKind(str, Enum):
@@ -135,9 +136,9 @@ class StallRule(_BaseRule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottlingRule(_BaseRule):
-    """A device reports one of the throttle reasons of a mask of NVML."""
+    """A device reports one of some throttle reasons, by their names in `THROTTLE_REASONS`."""
 
-    reasons: int = THROTTLING
+    reasons: tuple[str, ...] = THROTTLING
     for_s: float = 30.0
     kind: RuleKind = RuleKind.THROTTLING
 

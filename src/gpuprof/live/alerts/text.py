@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuprof.live.alerts.figures import AlertSubject, SubjectKind
-from gpuprof.live.throttle_reasons import reasons_in
 from gpuprof.text.messages import Messages, Values
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.units import format_bytes, format_duration, format_quantity, format_share
@@ -64,7 +63,7 @@ _MESSAGES = Messages(
         "(99% CI {low:.3g} to {high:.3g}), margin {margin:.0%}",
         "grows": _growth,
         "no_step": "no step has ended for {since_s:time}",
-        "throttled": lambda values: f"clocks are lowered: {', '.join(reasons_in(values['reasons']))}",
+        "throttled": "clocks are lowered: {reasons:list}",
         "worse_results": "{metric} of {candidate} is {ratio:.3g} times that of {files:#file} since the last "
         "change (CI {low:.3g} to {high:.3g}), margin {margin:.0%}",
     }
