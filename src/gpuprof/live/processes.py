@@ -210,3 +210,13 @@ class MachineWatch:
         except (OSError, KeyError):
             return found
         return found
+
+
+def mapped_files(process_id: int, ending: str, proc: Path = PROC) -> list[Path]:
+    """Return the existing files with a name of this ending that a process has mapped; empty if unknown."""
+    try:
+        lines = (proc / str(process_id) / "maps").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    paths = (line.partition("/")[1] + line.partition("/")[2] for line in lines if line.endswith(ending))
+    return [path for path in map(Path, dict.fromkeys(paths)) if path.exists()]
