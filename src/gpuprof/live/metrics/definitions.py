@@ -357,3 +357,15 @@ REQUESTS = _define(
     ),
 )
 ALL = (TARGET, BUILD, STEPS, *RUN, *PROCESS, *MACHINE, *DEVICE, *REQUESTS)
+_ATTRIBUTES = {
+    "process": "process.pid",
+    "device": "hw.id",
+    "mode": "cpu.mode",
+    "service_name": "service.name",
+    "host_name": "host.name",
+}
+
+
+def attribute_of(label: str) -> str:
+    """Return the attribute in OpenTelemetry that a label is."""
+    return _ATTRIBUTES.get(label, f"gpuprof.{label}")
