@@ -34,6 +34,7 @@ class Listed(NamedTuple):
 
 # Each is an attribute of its module, of the same name but for `import`.
 COMMANDS = {
+    "alert": Listed("alert", "Print alerts of a run, a process or results, by rules."),
     "bench": Listed("bench", "Measure latency, throughput, memory and energy of a model."),
     "capacity": Listed("capacity", "Plan how many machines a load needs."),
     "compare": Listed("compare", "Compare variants of a model."),
