@@ -85,7 +85,8 @@ class WatchedFeeds:
             if len(self._feeds) > MOST_RUNS or identity in self._known:
                 continue
             if name in self._feeds:
-                self._end(name)  # a later run of the same name
+                self._end(name)  # a later run of the same name begins with the next poll
+                continue
             self._known.add(identity)
             # One that is damaged, or was closed or removed since it was listed, has no metrics.
             with contextlib.suppress(GpuprofError, OSError, ValueError):
