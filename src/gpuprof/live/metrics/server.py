@@ -40,6 +40,7 @@ class MetricsServer(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 2 * MOST_CLIENTS
 
     def __init__(
         self, host: str, port: int, text: Callable[[TextFormat], bytes], *, token: str | None = None
