@@ -53,7 +53,7 @@ COMMANDS = {
     "run": Listed("run", "Run a Python program and record where its time goes."),
     "suite": Listed("compare", "Compare the variants in a TOML file."),
     "summary": Listed("summary", "Print the time of a run, or what changed between runs."),
-    "top": Listed("top", "Print live figures of a run, a process or the machine."),
+    "top": Listed("top", "Show live figures of a program or the machine."),
     "whatif": Listed("whatif", "Predict the wall time of a run with changes."),
 }
 _ATTRIBUTES = {"import": "import_trace"}
