@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof import _native
 from gpuprof.errors import RecordingError
-from gpuprof.opened_run import PathLike, Run
+from gpuprof.opened_run import Run
 from gpuprof.record.environment import environment_for
-from gpuprof.record.options import GpuOption, PythonOption, RecordingOptions
+from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording_folder import LOCK_FILE
-from gpuprof.record.window_options import WindowOptions, parse_bytes, parse_seconds
+from gpuprof.record.window_options import WindowOptions
 from gpuprof.record.window_sampler import WindowRecorder
 from gpuprof.run.windows import (
     create_windows,
@@ -94,39 +94,6 @@ class Windows:
             _native.start_detached(words, environment, null)
         finally:
             os.close(null)
-
-
-def windows(
-    *,
-    out: PathLike | None = None,
-    every: float | str = 60.0,
-    duration: float | str = 2.0,
-    when: str | None = None,
-    keep: int = 20,
-    disk: int | str = "2GB",
-    layers: bool = True,
-    operators: bool = True,
-    gpu: GpuOption = "auto",
-    python: PythonOption = False,
-) -> Windows:
-    """Record a window of `duration` seconds each `every` seconds of the `with` block (docs/always-on.md).
-
-    `out` is a new folder, by default PROGRAM.windows. `when` begins another window after a step such as
-    `step > 1.5x` (of the median), `step > p99` or `step > 200ms`, at most one in each `every`. Half of the
-    `keep` retained windows are those with the slowest steps, half a sample of all; together they take at most
-    `disk` bytes. Another process closes them. Raises RecordingError for what cannot be recorded.
-    """
-    options = WindowOptions(
-        every_s=parse_seconds(every) if isinstance(every, str) else float(every),
-        duration_s=parse_seconds(duration) if isinstance(duration, str) else float(duration),
-        when=when,
-        keep=keep,
-        disk_bytes=parse_bytes(disk) if isinstance(disk, str) else int(disk),
-    )
-    stem = Path(getattr(sys, "argv", [""])[0] or "program").stem
-    path = Path(out) if out is not None else free_windows_name(stem)
-    recording = RecordingOptions(layers=layers, operators=operators, gpu=gpu, python=python)
-    return Windows(path, options, recording)
 
 
 def run_windows(

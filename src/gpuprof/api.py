@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuprof import _native, load
-from gpuprof.always_on import Windows, windows
 from gpuprof.errors import BenchmarkError, GpuprofError, RecordingError, RunError, UnavailableError, WorkError
 from gpuprof.opened_run import (
     Run,
@@ -25,9 +24,12 @@ from gpuprof.recorded_program import run_program
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpuprof.always_on import Windows
     from gpuprof.analyze.work import Work
     from gpuprof.bench.results.result import Result
     from gpuprof.load.capacity_plan import CapacityPlan
+    from gpuprof.opened_run import PathLike
+    from gpuprof.record.options import GpuOption, PythonOption
 
 __all__ = [
     "BenchmarkError",
@@ -38,7 +40,6 @@ __all__ = [
     "RunError",
     "SummaryKind",
     "UnavailableError",
-    "Windows",
     "WorkError",
     "__version__",
     "benchmark",
@@ -193,3 +194,44 @@ def plan_capacity(
         model=model,
         seed=seed,
     )
+
+
+def windows(
+    *,
+    out: PathLike | None = None,
+    every: float | str = 60.0,
+    duration: float | str = 2.0,
+    when: str | None = None,
+    keep: int = 20,
+    disk: int | str = "2GB",
+    layers: bool = True,
+    operators: bool = True,
+    gpu: GpuOption = "auto",
+    python: PythonOption = False,
+) -> Windows:
+    """Record a window of `duration` seconds each `every` seconds of the `with` block (docs/always-on.md).
+
+    `out` is a new folder, by default PROGRAM.windows. `when` begins another window after a step such as
+    `step > 1.5x` (of the median), `step > p99` or `step > 200ms`, at most one in each `every`. Half of the
+    `keep` retained windows are those with the slowest steps, half a sample of all; together they take at most
+    `disk` bytes. Another process closes them. Raises RecordingError for what cannot be recorded.
+    """
+    import sys
+    from pathlib import Path
+
+    from gpuprof.always_on import Windows
+    from gpuprof.record.options import RecordingOptions
+    from gpuprof.record.window_options import WindowOptions, parse_bytes, parse_seconds
+    from gpuprof.run.windows import free_windows_name
+
+    options = WindowOptions(
+        every_s=parse_seconds(every) if isinstance(every, str) else float(every),
+        duration_s=parse_seconds(duration) if isinstance(duration, str) else float(duration),
+        when=when,
+        keep=keep,
+        disk_bytes=parse_bytes(disk) if isinstance(disk, str) else int(disk),
+    )
+    stem = Path(getattr(sys, "argv", [""])[0] or "program").stem
+    path = Path(out) if out is not None else free_windows_name(stem)
+    recording = RecordingOptions(layers=layers, operators=operators, gpu=gpu, python=python)
+    return Windows(path, options, recording)

@@ -130,6 +130,24 @@ def test_the_commands_that_export_metrics_are_accepted(name: str) -> None:
     assert name == "daemonset.yaml" or pod["shareProcessNamespace"]
 
 
+def test_the_command_of_the_server_is_accepted() -> None:
+    from gpuprof.bench.measure.readiness import RespondingUrl, parse_readiness
+    from gpuprof.cli.startup import startup
+
+    (pod,) = pods(DEPLOY / "kubernetes" / "server.yaml")
+    (container,) = pod["containers"]
+    command, *words = container["args"]
+    context = startup.make_context("startup", words)
+    assert command == "startup"
+    assert context.params["target"] == ("python", "/app/serve.py")
+    readiness = parse_readiness(context.params["ready"])
+    assert isinstance(readiness, RespondingUrl)
+    # The probe of Kubernetes asks what gpuprof asks.
+    assert readiness.path == container["startupProbe"]["httpGet"]["path"]
+    assert readiness.port == container["ports"][0]["containerPort"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+
+
 def test_panels_of_the_dashboard_have_places_and_data_sources() -> None:
     board = json.loads((DEPLOY / "grafana" / "gpuprof.json").read_text())
     places = set()

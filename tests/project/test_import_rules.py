@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "recorded_program",
         "opened_run",
         "record",
+        "run",
         "analyze",
         "bench",
         "load",

@@ -51,6 +51,7 @@ COMMANDS = {
     "optimize": Listed("optimize", "Write a quantized, pruned or distilled model as a file."),
     "roofline": Listed("pages", "Print the bottleneck of each layer and operator."),
     "run": Listed("run", "Run a Python program and record where its time goes."),
+    "startup": Listed("startup", "Measure the time until a model or a server is ready."),
     "suite": Listed("compare", "Compare the variants in a TOML file."),
     "summary": Listed("summary", "Print the time of a run, or what changed between runs."),
     "top": Listed("top", "Show live figures of a program or the machine."),
