@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from batches import batch_of
+from live_program import Recorded
 from live_snapshots import snapshot
 from refusals import refused, refused_command
 
@@ -105,6 +106,28 @@ def test_the_exit_code_is_whether_an_alert_fired(
     assert [each["state"] for each in found] == states
     assert execute(command) == code
     assert len(capsys.readouterr().out.splitlines()) == len(states)
+
+
+def test_a_recorded_program_raises_alerts_of_its_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rules.toml").write_text(
+        '[[rule]]\nname = "steps"\nkind = "threshold"\nfigure = "step.mean_s"\nabove = 0\n'
+        '[[rule]]\nname = "memory"\nkind = "threshold"\nfigure = "process.rss_bytes"\nabove = 1e12\n'
+    )
+    program = Recorded(tmp_path)
+    command = ["alert", str(program.run), "--once", "--interval", "0.1", "--json", "--rules"]
+    try:
+        program.send("30")
+        assert execute([*command, str(tmp_path / "rules.toml")]) == 1
+        (alert,) = map(json.loads, capsys.readouterr().out.splitlines())
+        assert alert["subject"] == {"kind": "process", "key": program.process.pid}
+        # The folder of the run has the same, by the name of the run.
+        assert execute(["alert", str(tmp_path), *command[2:], str(tmp_path / "rules.toml")]) == 1
+        (alert,) = map(json.loads, capsys.readouterr().out.splitlines())
+        assert (alert["rule"], alert["run"]) == ("steps", "live.gpuprof")
+    finally:
+        program.close()
 
 
 def test_wrong_input_is_one_line(tmp_path: Path) -> None:
