@@ -34,6 +34,7 @@ class Listed(NamedTuple):
 
 # Each is an attribute of its module, of the same name but for `import`.
 COMMANDS = {
+    "alert": Listed("alert", "Print alerts of a run, a process or results, by rules."),
     "bench": Listed("bench", "Measure latency, throughput, memory and energy of a model."),
     "capacity": Listed("capacity", "Plan how many machines a load needs."),
     "compare": Listed("compare", "Compare variants of a model."),
@@ -45,6 +46,7 @@ COMMANDS = {
     "gate": Listed("gate", "Fail if new results are worse than a baseline."),
     "import": Listed("exchange", "Convert another tool's trace to a run."),
     "load": Listed("load", "Send requests at planned times and measure latencies."),
+    "metrics": Listed("metrics", "Export live figures for Prometheus and OpenTelemetry."),
     "nsys": Listed("exchange", "Capture a program with Nsight Systems."),
     "optimize": Listed("optimize", "Write a quantized, pruned or distilled model as a file."),
     "roofline": Listed("pages", "Print the bottleneck of each layer and operator."),

@@ -33,6 +33,9 @@ class Unavailable:
     detail: str = ""
 
 
+_NO_PROCFS = Unavailable(MissingReason.NO_PROCFS)
+
+
 class RunState(str, enum.Enum):
     """What is left to read of a run."""
 
@@ -93,7 +96,10 @@ class LiveStepFigures:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
-    """One process: rates are of the interval. `cpu_cores` of 1.0 is one processor for all of it."""
+    """One process: rates are of the interval. `cpu_cores` of 1.0 is one processor for all of it.
+
+    `cpu_s`, `read_bytes` and `written_bytes` are sums since the process began.
+    """
 
     process_id: int
     parent_process_id: int | None
@@ -108,11 +114,17 @@ class ProcessFigures:
     waiting_ns: int = 0  # how long a compilation or a garbage collection has lasted; 0: none does
     rank: int | None = None  # of a launcher, as the process was started with
     is_stopped: bool = False  # by a signal or a debugger
+    cpu_s: float | Unavailable = _NO_PROCFS
+    read_bytes: int | Unavailable = _NO_PROCFS
+    written_bytes: int | Unavailable = _NO_PROCFS
 
 
 @dataclass(frozen=True, slots=True)
 class MachineFigures:
-    """The whole machine, in an interval; 1.0 is the time of all its processors."""
+    """The whole machine, in an interval; 1.0 is the time of all its processors.
+
+    `cpu_s`, `io_wait_s`, `received_bytes` and `sent_bytes` are sums since it was started.
+    """
 
     processors: int
     cpu_share: float | Unavailable
@@ -122,6 +134,10 @@ class MachineFigures:
     load_1min: float | Unavailable
     received_bytes_per_s: float | Unavailable
     sent_bytes_per_s: float | Unavailable
+    cpu_s: float | Unavailable = _NO_PROCFS
+    io_wait_s: float | Unavailable = _NO_PROCFS
+    received_bytes: int | Unavailable = _NO_PROCFS
+    sent_bytes: int | Unavailable = _NO_PROCFS
 
 
 @dataclass(frozen=True, slots=True)
