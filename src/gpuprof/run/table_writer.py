@@ -210,9 +210,18 @@ class TableWriter:
             calls = read_outermost_calls(self._connection, self._target / "spans", *self._merged_tree, modes)
             steps, phases = steps_and_phases(calls, stacks, has_operators=has_operators)
         first = {step.process_id: step.begin_ns for step in reversed(steps)}
-        self._write_records("steps", steps, STEPS_QUERY)
+        self.write_found_steps(steps)
         self._write_records("phases", phases, PHASES_QUERY)
         self._write_records("imports", import_times(stacks, first), IMPORTS_QUERY)
+
+    def write_found_steps(self, steps: Sequence[Step]) -> None:
+        """Write steps."""
+        self._write_records("steps", steps, STEPS_QUERY)
+
+    @property
+    def merged_tree(self) -> tuple[dict[str, Any], list[str]]:
+        """Columns and names of the written call tree."""
+        return self._merged_tree
 
     def _write_records(self, table: str, rows: Sequence[NamedTuple], query: str) -> None:
         if rows:

@@ -226,6 +226,7 @@ MISSING = Messages(
         "samples": "readings of the GPU were not recorded",
         "work": "work was not counted; record with --work",
         "ceilings": "ceilings of the GPU were not measured",
+        "layers": "the trace does not contain layers",
     }
 )
 RERUN_PROBLEMS = Messages(
