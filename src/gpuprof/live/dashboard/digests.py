@@ -58,7 +58,9 @@ def _run_digest(path: Path) -> Plain:
         "kind": ItemKind.RUN.value,
         "unix_ms": _milliseconds(meta.get("origin_unix_ns")),
         "summary": {
-            "title": " ".join(Path(each).name if not number else each for number, each in enumerate(command))[:300],
+            "title": " ".join(Path(each).name if not number else each for number, each in enumerate(command))[
+                :300
+            ],
             "duration_ns": meta.get("duration_ns"),
             "complete": bool(meta.get("complete")),
             "spans": totals.get("spans"),
@@ -168,7 +170,9 @@ def _result_digest(kind: ItemKind, file: Any, figures: list[Plain], root: Path) 
         "data": file.data,
         "versions": file.versions,
         # A run outside of the folder is not shown.
-        "run": str(profile.relative_to(root)) if profile is not None and profile.is_relative_to(root) else None,
+        "run": str(profile.relative_to(root))
+        if profile is not None and profile.is_relative_to(root)
+        else None,
     }
 
 

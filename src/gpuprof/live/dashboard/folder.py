@@ -56,7 +56,9 @@ class FolderScan:
             os.listdir(self.root)
         except OSError as error:
             raise GpuprofError(
-                "no_such_folder", f"{self.root} cannot be listed: {error.strerror}", hint="name another folder"
+                "no_such_folder",
+                f"{self.root} cannot be listed: {error.strerror}",
+                hint="name another folder",
             ) from None
         found: list[Found] = []
         known, self._listings = self._listings, {}

@@ -34,7 +34,9 @@ class Worker:
                 reply = await asyncio.wait_for(self._exchange(line), _TIMEOUT_S)
             except asyncio.TimeoutError:
                 await self._end()
-                raise GpuprofError("timeout", f"no result after {_TIMEOUT_S:.0f} s", hint="use the command") from None
+                raise GpuprofError(
+                    "timeout", f"no result after {_TIMEOUT_S:.0f} s", hint="use the command"
+                ) from None
             except asyncio.CancelledError:
                 await self._end()
                 raise
@@ -46,7 +48,12 @@ class Worker:
 
     async def _exchange(self, line: bytes) -> Any:
         process = self._process
-        if process is None or process.returncode is not None or process.stdin is None or process.stdin.is_closing():
+        if (
+            process is None
+            or process.returncode is not None
+            or process.stdin is None
+            or process.stdin.is_closing()
+        ):
             await self._end()
             process = self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
