@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuprof.live.dashboard.folder import FolderScan, Found, is_held
+from gpuprof.live.dashboard.folder import FolderScan, FoundEntry, is_held
 from gpuprof.live.dashboard.items import Item, ItemKind, ItemState, Plain, Problem, item_id
 from gpuprof.live.dashboard.workers import Worker
 
@@ -57,7 +57,7 @@ class Catalogue:
         for start in range(0, len(to_read), _AT_ONCE):
             await self._read(to_read[start : start + _AT_ONCE])
 
-    def _note(self, found: Found) -> bool:
+    def _note(self, found: FoundEntry) -> bool:
         """Take in that an entry is there; returns whether it is to be read."""
         known = self._items.get(item_id(found.path))
         if found.kind is ItemKind.RUN and not found.is_closed:
@@ -71,13 +71,13 @@ class Catalogue:
             self._put(Item(found.path, found.kind, ItemState.PENDING, found.stamp))
         return True
 
-    async def _read(self, entries: list[Found]) -> None:
+    async def _read(self, entries: list[FoundEntry]) -> None:
         asked = [[each.path, each.kind.value] for each in entries]
         replies = await self._worker.call("digests", root=str(self.root), entries=asked)
         for found, reply in zip(entries, replies, strict=True):
             self._take(found, reply)
 
-    def _take(self, found: Found, reply: Plain) -> None:
+    def _take(self, found: FoundEntry, reply: Plain) -> None:
         if "problem" in reply:
             problem = Problem(*reply["problem"])
             self._put(Item(found.path, found.kind, ItemState.DAMAGED, found.stamp, problem=problem))

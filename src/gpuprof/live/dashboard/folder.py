@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuprof.errors import GpuprofError
-from gpuprof.live.dashboard.items import ItemKind, Stamp
+from gpuprof.live.dashboard.items import ItemKind, FileStamp
 from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE
 from gpuprof.run.format import META_FILE
 
@@ -27,12 +27,12 @@ LOAD_FILES = ("result.json", "requests.parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundEntry:
     """A run or a result file in the folder."""
 
     path: str
     kind: ItemKind
-    stamp: Stamp
+    stamp: FileStamp
     is_closed: bool = True
 
 
@@ -50,7 +50,7 @@ class FolderScan:
         self.root = root
         self._listings: dict[str, _Listing] = {}
 
-    def scan(self) -> list[Found]:
+    def scan(self) -> list[FoundEntry]:
         """Return what is there now. Raises GpuprofError if the folder itself cannot be listed."""
         try:
             os.listdir(self.root)
@@ -60,7 +60,7 @@ class FolderScan:
                 f"{self.root} cannot be listed: {error.strerror}",
                 hint="name another folder",
             ) from None
-        found: list[Found] = []
+        found: list[FoundEntry] = []
         known, self._listings = self._listings, {}
         pending = [("", 0)]
         while pending and len(self._listings) + len(found) < MOST_ENTRIES:
@@ -98,7 +98,7 @@ class FolderScan:
             return listing
         return None
 
-    def _folder_item(self, folder: str, listing: _Listing) -> Found | None:
+    def _folder_item(self, folder: str, listing: _Listing) -> FoundEntry | None:
         """Return the run or the load result that a folder is; None for any other folder."""
         if not folder:
             return None
@@ -110,21 +110,21 @@ class FolderScan:
                 continue
             stamp = self._stamp(_joined(folder, name))
             if stamp is not None:
-                return Found(folder, kind, stamp, is_closed=name != RECORDING_FILE)
+                return FoundEntry(folder, kind, stamp, is_closed=name != RECORDING_FILE)
         if folder.endswith(".gpuprof"):
-            return Found(folder, ItemKind.RUN, Stamp(listing.mtime_ns, 0, 0))
+            return FoundEntry(folder, ItemKind.RUN, FileStamp(listing.mtime_ns, 0, 0))
         return None
 
-    def _result_files(self, folder: str, listing: _Listing) -> list[Found]:
+    def _result_files(self, folder: str, listing: _Listing) -> list[FoundEntry]:
         paths = [_joined(folder, name) for name in listing.files if name.endswith(".json")]
         stamps = ((path, self._stamp(path)) for path in paths)
-        return [Found(path, ItemKind.RESULT, stamp) for path, stamp in stamps if stamp is not None]
+        return [FoundEntry(path, ItemKind.RESULT, stamp) for path, stamp in stamps if stamp is not None]
 
-    def _stamp(self, path: str) -> Stamp | None:
+    def _stamp(self, path: str) -> FileStamp | None:
         with contextlib.suppress(OSError):
             status = (self.root / path).lstat()
             if stat.S_ISREG(status.st_mode):
-                return Stamp.of(status)
+                return FileStamp.of(status)
         return None
 
 

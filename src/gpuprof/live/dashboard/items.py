@@ -45,7 +45,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileStamp:
     """By which a change of a file is recognized."""
 
     mtime_ns: int
@@ -53,7 +53,7 @@ class Stamp:
     inode: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> Stamp:
+    def of(cls, status: os.stat_result) -> FileStamp:
         """Return the stamp of a file."""
         return cls(status.st_mtime_ns, status.st_size, status.st_ino)
 
@@ -65,7 +65,7 @@ class Item:
     path: str
     kind: ItemKind
     state: ItemState
-    stamp: Stamp
+    stamp: FileStamp
     digest: Plain | None = None
     problem: Problem | None = None
 
