@@ -251,7 +251,7 @@ def load(options: LoadCommandOptions) -> None:
 
     settings = options.settings()
     target = _target(options, settings)
-    with terminated_like_interrupted(), _live_figures() as progress:
+    with terminated_like_interrupted(), _live_figures(options, settings) as progress:
         found = run_load(target, settings, options=LoadOptions(drain_s=options.drain, progress=progress))
     _report(found, options)
 
@@ -384,15 +384,25 @@ def _print_probe(options: LoadCommandOptions) -> None:
 
 
 @contextmanager
-def _live_figures() -> Iterator[Progress | None]:
-    """Yield what shows figures on one line of standard error; None where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    try:
-        yield _show
-    finally:
-        sys.stderr.write("\r\033[K")
+def _live_figures(options: LoadCommandOptions, settings: LoadSettings) -> Iterator[Progress]:
+    """Yield what publishes figures for gpuprof top, and shows them on a line of a terminal."""
+    from gpuprof.load.published import publishing
+    from gpuprof.load.run import CLOSED
+
+    is_terminal = sys.stderr.isatty()
+    has_plan = settings.scenario not in CLOSED or settings.count is not None
+    with publishing(Path(options.out), settings.target, settings.scenario, has_plan=has_plan) as publisher:
+
+        def progress(rows: Rows) -> None:
+            publisher.update(rows)
+            if is_terminal:
+                _show(rows)
+
+        try:
+            yield progress
+        finally:
+            if is_terminal:
+                sys.stderr.write("\r\033[K")
 
 
 def _show(rows: Rows) -> None:

@@ -46,6 +46,7 @@ COMMANDS = {
     "gate": Listed("gate", "Fail if new results are worse than a baseline."),
     "import": Listed("exchange", "Convert another tool's trace to a run."),
     "load": Listed("load", "Measure latencies of requests that arrive by a plan."),
+    "metrics": Listed("metrics", "Export live figures for Prometheus and OpenTelemetry."),
     "nsys": Listed("exchange", "Capture a program with Nsight Systems."),
     "optimize": Listed("optimize", "Write a quantized, pruned or distilled model as a file."),
     "roofline": Listed("pages", "Print the bottleneck of each layer and operator."),

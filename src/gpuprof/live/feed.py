@@ -7,30 +7,39 @@ lock, sends no signal and opens no connection, so its end changes nothing in the
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from gpuprof.errors import RunError
-from gpuprof.live.processes import MachineWatch, ProcessWatch
-from gpuprof.live.snapshot import LiveCallFigures, MissingReason, RunState, Snapshot, Unavailable
-from gpuprof.live.spans import SpanFollower
-from gpuprof.record.facts import Method
+from gpuprof.live.devices import DeviceWatch
+from gpuprof.live.processes import MachineWatch, ProcessWatch, mapped_files
+from gpuprof.live.requests import RequestFollower
+from gpuprof.live.run_follower import RunFollower
+from gpuprof.live.snapshot import (
+    LiveCallFigures,
+    LiveRequestFigures,
+    MachineFigures,
+    MissingReason,
+    ProcessFigures,
+    RunState,
+    Snapshot,
+    Unavailable,
+)
+from gpuprof.load.published import LIVE_FILE
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS
-from gpuprof.run.facts import statuses_of
-from gpuprof.run.format import META_FILE, read_json
+from gpuprof.run.format import META_FILE
 
 _SLACK_S = 1.0  # /proc has the begin of a process to 10 ms
+_POLLS_OF_LOAD = 10  # from one search for a load test to the next
 
 
 class Feed:
-    """Yields a snapshot at each `poll`. Without a run it has the processes and the machine only.
+    """Yields a snapshot at each `poll`. Without a run it has the processes, the machine and its devices.
 
-    Raises RunError if the folder is no run, or one that was closed.
+    `load` is the folder of a running load test. Raises RunError if the run is no run, or one that was closed.
     """
 
     def __init__(
@@ -38,17 +47,25 @@ class Feed:
         run: Path | None = None,
         process_ids: tuple[int, ...] = (),
         *,
+        load: Path | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
         unix_clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._run = run
         self._clock, self._unix_clock = clock, unix_clock
-        self._follower = None if run is None else SpanFollower(_segments_of(run))
-        self._facts = {} if run is None else read_json(run / RECORDING_FILE)
+        self._follower = None if run is None else RunFollower(run, _segments_of(run))
         self._watches = {each: ProcessWatch(each) for each in process_ids}
         self._machine = MachineWatch()
+        self._devices = DeviceWatch() if run is None else None
+        self._load = LoadWatch(load)
         self._last_ns = clock()
+        self._polls = 0
         self._spans: dict[int, int] = {}
+
+    def close(self) -> None:
+        """End the process that reads devices, if there is one."""
+        if self._devices is not None:
+            self._devices.close()
 
     def poll(self) -> Snapshot:
         """Return the figures since the last call, or since the feed was made."""
@@ -58,50 +75,57 @@ class Feed:
         for watch in self._watches.values():
             watch.read()
         machine = self._machine.figures(interval_ns)
-        if self._follower is None:
-            no_run = Unavailable(MissingReason.NO_RUN)
-            processes = tuple(each.figures(interval_ns, no_run) for each in self._watches.values())
-            return Snapshot(self._unix_clock(), interval_ns, machine, processes)
-        return self._poll_run(self._follower, machine, interval_ns, now_ns)
+        if self._polls % _POLLS_OF_LOAD == 0:
+            self._load.look_for(self._watches)
+        self._polls += 1
+        if self._follower is not None:
+            return self._poll_run(self._follower, machine, interval_ns, now_ns)
+        no_run = Unavailable(MissingReason.NO_RUN)
+        assert self._devices is not None
+        return Snapshot(
+            unix_ns=self._unix_clock(),
+            interval_ns=interval_ns,
+            machine=machine,
+            processes=tuple(each.figures(interval_ns, no_run) for each in self._watches.values()),
+            requests=self._load.take(),
+            devices=self._devices.take(),
+        )
 
-    def _poll_run(self, follower: SpanFollower, machine: Any, interval_ns: int, now_ns: int) -> Snapshot:
+    def _poll_run(
+        self, follower: RunFollower, machine: MachineFigures, interval_ns: int, now_ns: int
+    ) -> Snapshot:
+        # In this order: a process that had ended when it was looked at has written all by now.
         ended = [process_id for process_id, watch in self._watches.items() if not watch.is_alive]
-        operators = self._operators()
-        is_late = follower.poll(ended, has_operators=operators is None)
-        states = follower.processes()
+        figures = follower.poll(ended)
+        return Snapshot(
+            unix_ns=self._unix_clock(),
+            interval_ns=interval_ns,
+            machine=machine,
+            processes=self._processes(follower, interval_ns, now_ns),
+            run=str(self._run),
+            state=follower.state,
+            allocator=Unavailable(MissingReason.NOT_RECORDED),
+            requests=self._load.take(),
+            missed_spans=follower.missed_spans,
+            **figures,
+        )
+
+    def _processes(self, follower: RunFollower, interval_ns: int, now_ns: int) -> tuple[ProcessFigures, ...]:
         processes = []
-        for state in states:
+        for state in follower.processes():
             watch = self._watches.get(state["process_id"]) or self._watch(state)
             total = state["spans"]
             spans = total - self._spans.get(state["process_key"], 0)
             self._spans[state["process_key"]] = total
             waiting_ns = now_ns - state["waiting_ns"] if state["waiting_ns"] else 0
             processes.append(watch.figures(interval_ns, spans, waiting_ns))
-        not_recorded = Unavailable(MissingReason.NOT_RECORDED)
-        steps = follower.take_steps()
-        return Snapshot(
-            unix_ns=self._unix_clock(),
-            interval_ns=interval_ns,
-            machine=machine,
-            processes=tuple(processes),
-            run=str(self._run),
-            state=self._state(follower),
-            steps=steps or Unavailable(MissingReason.NO_STEPS),
-            layers=follower.take_layers(),
-            calls=follower.take_calls(),
-            operators=operators,
-            allocator=not_recorded,
-            requests=not_recorded,
-            is_late=is_late,
-            dropped_events=sum(state["dropped_events"] for state in states),
-            missed_spans=self._missed(follower),
-        )
+        return tuple(processes)
 
     @property
     def is_over(self) -> bool:
         """Whether nothing will come any more."""
         if self._follower is not None:
-            return self._state(self._follower) is not RunState.RECORDING
+            return self._follower.state is not RunState.RECORDING
         return bool(self._watches) and not any(each.is_alive for each in self._watches.values())
 
     def _watch(self, state: dict[str, Any]) -> ProcessWatch:
@@ -114,34 +138,32 @@ class Feed:
                 watch.mark_ended()
         return watch
 
-    def _state(self, follower: SpanFollower) -> RunState:
-        if follower.is_finished:
-            return RunState.ENDED
-        return RunState.RECORDING if self._run is not None and self._run.is_dir() else RunState.GONE
 
-    def _operators(self) -> Unavailable | None:
-        """Return why the calls have no operators, if they have none."""
-        assert self._run is not None
-        # Of a run that was closed or removed, what was known remains.
-        with contextlib.suppress(OSError, ValueError):
-            self._facts = json.loads((self._run / RECORDING_FILE).read_bytes())
-        status = statuses_of(self._facts).get("operators")
-        if status is None or not status.is_on:
-            return Unavailable(MissingReason.NOT_RECORDED)
-        if status.method is Method.TORCH_PROFILER:
-            return Unavailable(MissingReason.AFTER_THE_END)
-        return None
+class LoadWatch:
+    """The load test of a folder, or the one that a watched process runs."""
 
-    def _missed(self, follower: SpanFollower) -> int:
-        """Return how many spans of the closed run were removed before they could be read."""
-        assert self._run is not None
-        if not follower.is_finished or not (self._run / META_FILE).exists():
-            return 0
+    def __init__(self, folder: Path | None) -> None:
+        self._follower: RequestFollower | None = None
+        if folder is not None:
+            self._open(folder / LIVE_FILE)
+
+    def look_for(self, process_ids: Iterable[int]) -> None:
+        """Look for a load test in the mappings of processes, unless one is known that continues."""
+        if self._follower is not None and not self._follower.is_over:
+            return
+        for process_id in process_ids:
+            for path in mapped_files(process_id, LIVE_FILE):
+                self._open(path)
+
+    def take(self) -> LiveRequestFigures | Unavailable:
+        """Return the requests since the last time."""
+        return Unavailable(MissingReason.NO_LOAD_TEST) if self._follower is None else self._follower.take()
+
+    def _open(self, path: Path) -> None:
         try:
-            total = int(read_json(self._run / META_FILE)["totals"]["spans"])
-        except (RunError, OSError, KeyError, TypeError, ValueError):
-            return 0
-        return max(total - follower.total_spans, 0)
+            self._follower = RequestFollower(path)
+        except OSError:
+            return  # the test has ended meanwhile
 
 
 def largest(calls: list[LiveCallFigures], count: int) -> tuple[list[LiveCallFigures], LiveCallFigures | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpuprof.live.snapshot import MachineFigures, MissingReason, ProcessFigures, Unavailable
 
@@ -118,7 +119,18 @@ class ProcessWatch:
             ),
             spans=spans,
             waiting_ns=waiting_ns,
+            **self._sums(),
         )
+
+    def _sums(self) -> dict[str, Any]:
+        now = self._last
+        if now is None or not self.is_alive:
+            return dict.fromkeys(("cpu_s", "read_bytes", "written_bytes"), _ENDED)
+        return {
+            "cpu_s": now.cpu_ticks / os.sysconf("SC_CLK_TCK"),
+            "read_bytes": _NOT_PERMITTED if now.read_bytes is None else now.read_bytes,
+            "written_bytes": _NOT_PERMITTED if now.written_bytes is None else now.written_bytes,
+        }
 
 
 def _runs(reading: ProcessReading | None) -> bool:
@@ -148,10 +160,17 @@ class MachineWatch:
             load_1min=self._load(),
             received_bytes_per_s=self._rate("received", interval_ns),
             sent_bytes_per_s=self._rate("sent", interval_ns),
+            cpu_s=self._seconds("busy"),
+            io_wait_s=self._seconds("iowait"),
+            received_bytes=self._value("received"),
+            sent_bytes=self._value("sent"),
         )
 
     def _value(self, name: str) -> int | Unavailable:
         return self._now.get(name, _NO_PROCFS)
+
+    def _seconds(self, name: str) -> float | Unavailable:
+        return self._now[name] / os.sysconf("SC_CLK_TCK") if name in self._now else _NO_PROCFS
 
     def _rate(self, name: str, interval_ns: int) -> float | Unavailable:
         if name not in self._now:
@@ -191,3 +210,13 @@ class MachineWatch:
         except (OSError, KeyError):
             return found
         return found
+
+
+def mapped_files(process_id: int, ending: str, proc: Path = PROC) -> list[Path]:
+    """Return the existing files with a name of this ending that a process has mapped; empty if unknown."""
+    try:
+        lines = (proc / str(process_id) / "maps").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    paths = (line.partition("/")[1] + line.partition("/")[2] for line in lines if line.endswith(ending))
+    return [path for path in map(Path, dict.fromkeys(paths)) if path.exists()]

@@ -20,6 +20,9 @@ class MissingReason(str, enum.Enum):
     NOT_PERMITTED = "not_permitted"
     NO_PROCFS = "no_procfs"
     PROCESS_ENDED = "process_ended"
+    NO_LOAD_TEST = "no_load_test"
+    NO_READING = "no_reading"  # the device or its driver reported none in the interval
+    NOT_UPDATED = "not_updated"  # nothing was published in the interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,9 @@ class Unavailable:
 
     reason: MissingReason
     detail: str = ""
+
+
+_NO_PROCFS = Unavailable(MissingReason.NO_PROCFS)
 
 
 class RunState(str, enum.Enum):
@@ -89,7 +95,10 @@ class LiveStepFigures:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
-    """One process: rates are of the interval. `cpu_cores` of 1.0 is one processor for all of it."""
+    """One process: rates are of the interval. `cpu_cores` of 1.0 is one processor for all of it.
+
+    `cpu_s`, `read_bytes` and `written_bytes` are sums since the process began.
+    """
 
     process_id: int
     parent_process_id: int | None
@@ -102,11 +111,17 @@ class ProcessFigures:
     written_bytes_per_s: float | Unavailable
     spans: int | Unavailable
     waiting_ns: int = 0  # how long a compilation or a garbage collection has lasted; 0: none does
+    cpu_s: float | Unavailable = _NO_PROCFS
+    read_bytes: int | Unavailable = _NO_PROCFS
+    written_bytes: int | Unavailable = _NO_PROCFS
 
 
 @dataclass(frozen=True, slots=True)
 class MachineFigures:
-    """The whole machine, in an interval; 1.0 is the time of all its processors."""
+    """The whole machine, in an interval; 1.0 is the time of all its processors.
+
+    `cpu_s`, `io_wait_s`, `received_bytes` and `sent_bytes` are sums since it was started.
+    """
 
     processors: int
     cpu_share: float | Unavailable
@@ -116,6 +131,95 @@ class MachineFigures:
     load_1min: float | Unavailable
     received_bytes_per_s: float | Unavailable
     sent_bytes_per_s: float | Unavailable
+    cpu_s: float | Unavailable = _NO_PROCFS
+    io_wait_s: float | Unavailable = _NO_PROCFS
+    received_bytes: int | Unavailable = _NO_PROCFS
+    sent_bytes: int | Unavailable = _NO_PROCFS
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFunctionFigures:
+    """Samples of the interval in which a Python function was innermost, on one kind of thread.
+
+    A thread runs on a processor or is ready to; where that is unknown, it counts as running. `lines` are
+    those of the function with their time, running and waiting, the most first; empty where lines are unknown.
+    """
+
+    process_id: int
+    name: str
+    is_main_thread: bool
+    samples: int
+    running_ns: int
+    waiting_ns: int
+    lines: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDeviceFigures:
+    """Readings of one device in the interval.
+
+    Utilization and power are means of the readings, `throttle_reasons` those of any reading, the others are
+    of the latest reading. `energy_j` counts from the device's first reading. A device that `is_lost` does not
+    respond any more.
+    """
+
+    device: int
+    name: str | None
+    uuid: str | None
+    is_lost: bool
+    readings: int
+    utilization_share: float | Unavailable
+    memory_utilization_share: float | Unavailable  # fraction of time in which memory was read or written
+    memory_used_bytes: int | Unavailable
+    memory_total_bytes: int | Unavailable
+    power_w: float | Unavailable
+    power_limit_w: float | Unavailable
+    energy_j: float | Unavailable
+    sm_clock_hz: float | Unavailable
+    memory_clock_hz: float | Unavailable
+    temperature_c: float | Unavailable
+    throttle_reasons: tuple[str, ...] | Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class LiveKernelFigures:
+    """GPU work of one name, recorded in the interval. `kind` is kernel, copy, fill, layer or graph."""
+
+    kind: str
+    name: str
+    device: int
+    calls: int
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRequestFigures:
+    """A running load test. Counts, `latency_sum_ns` and `latency_buckets` are since its start.
+
+    `latency_buckets` are upper bounds in nanoseconds with the number of requests up to them and above the
+    former bound, without empty ones. Latencies are from the planned arrival to the end. `queued` requests are
+    due and not sent. Rates and quantiles are of the interval; a quantile is the bound of its bucket, at most
+    5% above the value.
+    """
+
+    process_id: int
+    target: str
+    scenario: str
+    is_over: bool
+    planned: int | None  # None for a closed loop, which ends by time
+    due: int
+    sent: int
+    ended: int
+    failed: int
+    queued: int
+    in_service: int
+    latency_sum_ns: int
+    latency_buckets: tuple[tuple[int, int], ...]
+    arrivals_per_s: float | Unavailable
+    ended_per_s: float | Unavailable
+    p50_ns: int | Unavailable
+    p90_ns: int | Unavailable
+    p99_ns: int | Unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +242,13 @@ class Snapshot:
     calls: tuple[LiveCallFigures, ...] | Unavailable = Unavailable(MissingReason.NO_RUN)
     operators: Unavailable | None = Unavailable(MissingReason.NO_RUN)  # why `calls` has none of them
     allocator: Unavailable = Unavailable(MissingReason.NO_RUN)
-    requests: Unavailable = Unavailable(MissingReason.NO_RUN)
+    requests: LiveRequestFigures | Unavailable = Unavailable(MissingReason.NO_LOAD_TEST)
     is_late: bool = False
     dropped_events: int = 0
     missed_spans: int = 0
+    python: tuple[LiveFunctionFigures, ...] | Unavailable = Unavailable(MissingReason.NO_RUN)
+    devices: tuple[LiveDeviceFigures, ...] | Unavailable = Unavailable(MissingReason.NO_RUN)
+    kernels: tuple[LiveKernelFigures, ...] | Unavailable = Unavailable(MissingReason.NO_RUN)
 
     def calls_of(self, *kinds: str) -> list[LiveCallFigures]:
         """Return the calls of some kinds, those with the most self time first."""

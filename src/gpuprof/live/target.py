@@ -7,12 +7,14 @@ from pathlib import Path
 
 from gpuprof.errors import GpuprofError
 from gpuprof.live.feed import Feed
-from gpuprof.live.processes import PROC, read_process
+from gpuprof.live.processes import PROC, mapped_files, read_process
+from gpuprof.live.requests import RequestFollower
+from gpuprof.load.published import LIVE_FILE
 from gpuprof.record.recording_folder import SEGMENTS
 
 
 def open_feed(target: str | None) -> Feed:
-    """Return the feed of a run's folder, of a process id, or of the machine (None).
+    """Return the feed of a run's folder, of a load test's, of a process id, or of the machine (None).
 
     Raises RunError or GpuprofError for a target that does not exist.
     """
@@ -25,7 +27,11 @@ def open_feed(target: str | None) -> Feed:
                 "no_such_process", f"there is no process {process_id}", hint="ps shows the ids"
             )
         return Feed(run_of(process_id), (process_id,))
-    return Feed(Path(target))
+    path = Path(target)
+    if (path / LIVE_FILE).is_file():
+        tester = RequestFollower(path / LIVE_FILE).process_id
+        return Feed(None, () if tester is None else (tester,), load=path)
+    return Feed(path)
 
 
 def run_of(process_id: int, proc: Path = PROC) -> Path | None:
@@ -33,12 +39,7 @@ def run_of(process_id: int, proc: Path = PROC) -> Path | None:
 
     A recording has its segments mapped, so they are in the process's list of mappings.
     """
-    try:
-        lines = (proc / str(process_id) / "maps").read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        path = Path(line.partition("/")[1] + line.partition("/")[2])
-        if path.suffix == ".segment" and path.parent.name == SEGMENTS and path.exists():
+    for path in mapped_files(process_id, ".segment", proc):
+        if path.parent.name == SEGMENTS:
             return path.parent.parent
     return None

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,13 +23,11 @@ import numpy as np
 from gpuprof.bench.facts import TextEnum
 from gpuprof.bench.measure.memory import resident_bytes
 from gpuprof.load.reasons import LoadReason, reason
-from gpuprof.stats.distributions import student_quantile
+from gpuprof.stats.growth import Growth, block_growth
 from gpuprof.stats.quantiles import CONFIDENCE
 
 BLOCKS = 6
 FEWEST_READINGS = 4 * BLOCKS
-# Growth that ends falls below this part of what it was before.
-_FLATTENS = 0.75
 
 
 class Meter(TextEnum):
@@ -162,23 +159,17 @@ def _growth(meter: Meter, readings: Sequence[MemoryLevels], margin: float) -> Me
         why = reason("short_series", readings=len(known), least=FEWEST_READINGS)
         return MeterGrowth(meter, SoakVerdict.INCONCLUSIVE, None, None, None, why)
     half = np.array(known[len(known) // 2 :], dtype=np.float64)
-    blocks = [each.mean(axis=0) for each in np.array_split(half, BLOCKS)]
-    steps = np.diff(np.array(blocks), axis=0)
-    rates = steps[:, 1] / np.maximum(steps[:, 0], 1.0)
-    width = float(student_quantile(1 - CONFIDENCE, len(rates) - 1)) * float(rates.std(ddof=1))
-    value, width = float(rates.mean()), width / math.sqrt(len(rates))
-    verdict, why = _verdict(meter, rates.tolist(), value - width, value + width, margin)
-    return MeterGrowth(meter, verdict, value - width, value, value + width, why)
+    growth = block_growth(half[:, 0], half[:, 1], blocks=BLOCKS, confidence=CONFIDENCE)
+    verdict, why = _verdict(meter, growth, margin)
+    return MeterGrowth(meter, verdict, growth.low, growth.value, growth.high, why)
 
 
-def _verdict(
-    meter: Meter, rates: Sequence[float], low: float, high: float, margin: float
-) -> tuple[SoakVerdict, LoadReason]:
+def _verdict(meter: Meter, growth: Growth, margin: float) -> tuple[SoakVerdict, LoadReason]:
+    low, high = growth.low, growth.high
     values = {"meter": str(meter), "low": low, "high": high, "unit": _unit(meter), "margin": margin}
     if high < margin:
         return SoakVerdict.NO, reason("within_margin", **values)
-    early, late = sum(rates[:2]), sum(rates[-2:])
-    if early > 2 * margin and late < _FLATTENS * early:
+    if growth.flattens(margin):
         return SoakVerdict.OPEN, reason("flattens", **values)
     if low > margin:
         return SoakVerdict.YES, reason("grows", **values)

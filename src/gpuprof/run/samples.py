@@ -56,7 +56,8 @@ def read_samples(segments: Path, sink: Sink, *, closed: bool) -> SampledDevices:
     found = SampledDevices()
     for path in sorted(segments.glob("*.samples")):
         with path.open("rb") as file:
-            description = _read_head(file)
+            description, begin = read_description(file.read(layout.HEAD.size + LONGEST_DESCRIPTION_BYTES))
+            file.seek(begin)
             if description is None:
                 found.damage.append(Damage(DamageCode.SAMPLES_NO_FILE, path.name))
                 continue
@@ -76,7 +77,7 @@ def _read_file(
     if isinstance(description.get("off"), str):
         found.off = SourceStatus.off(Reason.NVML_FAILED, error=description["off"])
         return
-    devices = _devices(description)
+    devices = described_devices(description)
     found.devices += devices
     reader = _FileReader(devices, description.get("period_ns"), sink)
     reader.read(file)
@@ -85,21 +86,25 @@ def _read_file(
     found.damage += reader.damage(name, closed=closed)
 
 
-def _read_head(file: IO[bytes]) -> dict[str, Any] | None:
-    head = file.read(layout.HEAD.size)
-    if len(head) < layout.HEAD.size:
-        return None
-    magic, version, size = layout.HEAD.unpack(head)
+def read_description(content: bytes) -> tuple[dict[str, Any] | None, int]:
+    """Return the description of the devices that a file begins with, and where its records begin.
+
+    The description is None if the file is none of samples.
+    """
+    if len(content) < layout.HEAD.size:
+        return None, 0
+    magic, version, size = layout.HEAD.unpack_from(content)
+    begin = layout.HEAD.size + size
     if (magic, version) != (layout.MAGIC, layout.VERSION) or size > LONGEST_DESCRIPTION_BYTES:
-        return None
+        return None, 0
     try:
-        description = json.loads(file.read(size))
+        description = json.loads(content[layout.HEAD.size : begin])
     except (ValueError, RecursionError):
-        return None
-    return description if isinstance(description, dict) else None
+        return None, 0
+    return (description if isinstance(description, dict) else None), begin
 
 
-def _devices(description: dict[str, Any]) -> list[dict[str, Any]]:
+def described_devices(description: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the devices with the facts that a reader may rely on; what is not as it should be is None."""
     devices = description.get("devices")
     described = [each for each in devices if isinstance(each, dict)] if isinstance(devices, list) else []
@@ -129,7 +134,7 @@ class _FileReader:
 
     def read(self, file: IO[bytes]) -> None:
         for records in self._batches(file):
-            sound = _is_sound(records)
+            sound = is_sound(records)
             is_mark = records["code"] > len(layout.METRICS)
             is_known = (records["code"] > 0) & (records["device"] < len(self._names))
             is_reading = sound & ~is_mark & is_known
@@ -152,11 +157,10 @@ class _FileReader:
     def _batches(self, file: IO[bytes]) -> Iterator[Records]:
         import numpy as np
 
-        kinds = [("t_ns", "<i8"), ("device", "<u2"), ("code", "<u2"), ("check", "<u4"), ("value", "<f8")]
         size = layout.RECORD.size
         while content := file.read(BATCH_RECORDS * size):
             self._rest = len(content) % size
-            yield np.frombuffer(content[: len(content) - self._rest], dtype=np.dtype(kinds))
+            yield np.frombuffer(content[: len(content) - self._rest], dtype=record_type())
 
     def _note_mark(self, record: Any) -> bool:
         """Take in one mark; returns whether it is one."""
@@ -173,7 +177,15 @@ class _FileReader:
         return True
 
 
-def _is_sound(records: Records) -> npt.NDArray[np.bool_]:
+def record_type() -> np.dtype[np.void]:
+    """Return the type of a record of the file."""
+    import numpy as np
+
+    kinds = [("t_ns", "<i8"), ("device", "<u2"), ("code", "<u2"), ("check", "<u4"), ("value", "<f8")]
+    return np.dtype(kinds)
+
+
+def is_sound(records: Records) -> npt.NDArray[np.bool_]:
     """Return for each record whether its check is correct and its time and value are usable."""
     import numpy as np
 

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of alerts, made from their codes and values; nothing reads them back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuprof.live.alerts.figures import AlertSubject, SubjectKind
+from gpuprof.text.messages import Messages, Values
+from gpuprof.text.sanitize import escape_text
+from gpuprof.text.units import format_bytes, format_duration, format_quantity, format_share
+
+
+def _figure(figure: str, value: float) -> str:
+    """Return a figure in the unit that its name ends with."""
+    name = figure.rpartition(".")[2]
+    if name.endswith("_share"):
+        return format_share(value)
+    if name.endswith("_bytes_per_s"):
+        return f"{format_bytes(value)}/s"
+    if name.endswith("_bytes"):
+        return format_bytes(value)
+    if name.endswith("_s"):
+        return format_duration(value * 1e9)
+    units = {"power_w": "W", "temperature_c": "°C", "cpu_cores": "cores"}
+    return f"{value:.4g} {units[name]}" if name in units else format_quantity(value)
+
+
+def _limited(comparison: str) -> Any:
+    def text(values: Values) -> str:
+        figure = str(values["figure"])
+        value, limit = (_figure(figure, values[name]) for name in ("value", "limit"))
+        return f"{figure} is {value}, {comparison} {limit}"
+
+    return text
+
+
+def _slow_step(values: Values) -> str:
+    slow = values["slow"]
+    more = f" ({slow:,} slow steps in the interval)" if slow > 1 else ""
+    duration, median = format_duration(values["duration_ns"]), format_duration(values["median_ns"])
+    return (
+        f"step {values['step']} took {duration}, above {values['factor']:g} times the median of the "
+        f"steps before it, {median}{more}"
+    )
+
+
+def _growth(values: Values) -> str:
+    low, high = (f"{format_bytes(values[name])}/s" for name in ("low", "high"))
+    return (
+        f"{values['figure']} grows by {low} to {high} and does not flatten in "
+        f"{format_duration(values['window_s'] * 1e9)}; it is {format_bytes(values['now'])}"
+    )
+
+
+_MESSAGES = Messages(
+    {
+        "above": _limited("above"),
+        "below": _limited("below"),
+        "slow_step": _slow_step,
+        "slower_steps": "the last {steps:,} steps take {ratio:.3g} times as long as the first ones "
+        "(99% CI {low:.3g} to {high:.3g}), margin {margin:.0%}",
+        "grows": _growth,
+        "no_step": "no step has ended for {since_s:time}",
+        "throttled": "clocks are lowered: {reasons:list}",
+        "worse_results": "{metric} of {candidate} is {ratio:.3g} times that of {files:#file} since the last "
+        "change (CI {low:.3g} to {high:.3g}), margin {margin:.0%}",
+    }
+)
+_SUBJECTS = {
+    SubjectKind.MACHINE: "machine",
+    SubjectKind.PROCESS: "process {key}",
+    SubjectKind.DEVICE: "device {key}",
+    SubjectKind.RESULTS: "{key}",
+}
+
+
+def alert_text(code: str, values: Mapping[str, Any]) -> str:
+    """Return what an alert found, in one line."""
+    return escape_text(_MESSAGES.text(code, values))
+
+
+def subject_text(subject: AlertSubject) -> str:
+    """Return what an alert is about."""
+    return escape_text(_SUBJECTS[subject.kind].format(key=subject.key))

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serves the metrics over HTTP: `GET /metrics` and nothing else.
+
+Without a token it listens on this machine only. `Host` must then be a name of this machine, so that a page of
+a foreign site, whose name was pointed to this address, reads nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hmac
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from gpuprof.errors import GpuprofError
+from gpuprof.live.metrics.exposition import TextFormat, chosen_format
+
+PATH = "/metrics"
+MOST_CLIENTS = 32
+LONGEST_REQUEST_S = 10.0
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class MetricsServer(ThreadingHTTPServer):
+    """Listens on `host` and `port`; port 0 takes a free one.
+
+    Raises GpuprofError for a port in use, an unknown host, and another address than this machine's own
+    without a token.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(
+        self, host: str, port: int, text: Callable[[TextFormat], bytes], *, token: str | None = None
+    ) -> None:
+        self._text = text
+        self.host = host
+        self.token = token
+        self._free = threading.Semaphore(MOST_CLIENTS)
+        address = _resolved(host, port)
+        self.is_local = ipaddress.ip_address(address[1]).is_loopback
+        if not self.is_local and token is None:
+            raise GpuprofError(
+                "token_required",
+                f"--host {host}: other machines could read the metrics without a token",
+                hint="add --token-file FILE, or set GPUPROF_TOKEN",
+            )
+        self.address_family = address[0]
+        try:
+            super().__init__((address[1], port), _Handler)
+        except OSError as error:
+            raise GpuprofError(
+                "cannot_listen",
+                f"cannot listen on port {port} of {host}: {error.strerror}",
+                hint="choose another port with --port; 0 takes a free one",
+            ) from error
+
+    def server_bind(self) -> None:
+        """Bind, without asking a name server for this machine's name."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = self.host, int(self.server_address[1])
+
+    @property
+    def url(self) -> str:
+        """Where the metrics are."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.server_port}{PATH}"
+
+    def body(self, text_format: TextFormat) -> bytes:
+        """Return the metrics."""
+        return self._text(text_format)
+
+    def accepts_host(self, host: str) -> bool:
+        """Whether a header `Host` names this server. With a token any does: a foreign page has none."""
+        if self.token is not None:
+            return True
+        name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+        if not name:
+            name, port = host, ""
+        names = {"localhost", "127.0.0.1", "[::1]", self.host.lower(), f"[{self.host.lower()}]"}
+        return name.lower() in names and port in ("", str(self.server_port))
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own; beyond MOST_CLIENTS close the connection."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer one connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing about a client that went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: MetricsServer
+    protocol_version = "HTTP/1.1"
+    timeout = LONGEST_REQUEST_S
+
+    def do_GET(self) -> None:
+        status = self._status()
+        if status is not HTTPStatus.OK:
+            self._answer(status, f"{status.phrase}\n".encode(), "text/plain; charset=utf-8")
+            return
+        text_format = chosen_format(self.headers.get("Accept", ""))
+        body = self.server.body(text_format)
+        more = {"Vary": "Accept, Accept-Encoding"}
+        if "gzip" in self.headers.get("Accept-Encoding", "").replace(" ", "").split(","):
+            body = gzip.compress(body, compresslevel=1)
+            more["Content-Encoding"] = "gzip"
+        self._answer(status, body, text_format.value, more)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _status(self) -> HTTPStatus:
+        hosts = self.headers.get_all("Host") or [""]
+        if len(hosts) != 1 or not self.server.accepts_host(hosts[0].strip()):
+            return HTTPStatus.MISDIRECTED_REQUEST
+        origin = self.headers.get("Origin")
+        if origin is not None and origin != f"http://{hosts[0].strip()}":
+            return HTTPStatus.FORBIDDEN
+        if self.server.token is not None and not self._has_token(self.server.token):
+            return HTTPStatus.UNAUTHORIZED
+        return HTTPStatus.OK if self.path.partition("?")[0] == PATH else HTTPStatus.NOT_FOUND
+
+    def _has_token(self, token: str) -> bool:
+        scheme, _, given = self.headers.get("Authorization", "").partition(" ")
+        is_same = hmac.compare_digest(given.strip().encode("utf-8", "replace"), token.encode())
+        return is_same and scheme.lower() == "bearer"
+
+    def _answer(
+        self, status: HTTPStatus, body: bytes, content_type: str, more: dict[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        for name, value in {**_HEADERS, **(more or {})}.items():
+            self.send_header(name, value)
+        if status is HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def version_string(self) -> str:
+        return "gpuprof"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        """Log nothing: a scrape comes every few seconds."""
+
+
+def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise GpuprofError(
+            "unknown_host",
+            f"--host {host} cannot be resolved: {error.strerror or error}",
+            hint="give an IP address of this machine, such as 127.0.0.1",
+        ) from error
+    family, *_, address = found[0]
+    return family, str(address[0])
