@@ -2,7 +2,7 @@
 import js from "@eslint/js";
 
 const BROWSER = `addEventListener atob Blob cancelAnimationFrame clearTimeout DecompressionStream devicePixelRatio document EventSource fetch
-  getComputedStyle history innerHeight innerWidth location matchMedia performance requestAnimationFrame ResizeObserver
+  getComputedStyle history innerHeight innerWidth location matchMedia Node performance requestAnimationFrame ResizeObserver
   Response setTimeout URL URLSearchParams window`;
 
 export default [

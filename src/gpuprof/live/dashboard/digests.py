@@ -32,7 +32,7 @@ def _json(path: Path) -> Any:
     """Read a JSON file that is not a link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
+        with os.fdopen(descriptor, "rb") as file:
             size = os.fstat(descriptor).st_size
             if size > LARGEST_FILE:
                 raise GpuprofError("too_large", f"{path.name} has {size:,} bytes")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuprof.errors import GpuprofError
-from gpuprof.live.dashboard.items import ItemKind, FileStamp
+from gpuprof.live.dashboard.items import FileStamp, ItemKind
 from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE
 from gpuprof.run.format import META_FILE
 
@@ -53,7 +53,7 @@ class FolderScan:
     def scan(self) -> list[FoundEntry]:
         """Return what is there now. Raises GpuprofError if the folder itself cannot be listed."""
         try:
-            os.listdir(self.root)
+            next(self.root.iterdir(), None)
         except OSError as error:
             raise GpuprofError(
                 "no_such_folder",

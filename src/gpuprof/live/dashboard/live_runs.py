@@ -9,9 +9,19 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuprof.errors import GpuprofError
+from gpuprof.live.alerts.engine import AlertEngine
+from gpuprof.live.alerts.figures import SubjectKind
+from gpuprof.live.alerts.rules import BUILT_IN_RULES
 from gpuprof.live.dashboard.items import Plain
 from gpuprof.live.feed import Feed
-from gpuprof.live.snapshot import MachineFigures, ProcessFigures, Snapshot, Unavailable
+from gpuprof.live.snapshot import (
+    LiveDeviceFigures,
+    LiveRequestFigures,
+    MachineFigures,
+    ProcessFigures,
+    Snapshot,
+    Unavailable,
+)
 from gpuprof.text.sanitize import visible_text
 
 MOST_RUNS = 12  # that are followed at once
@@ -30,6 +40,9 @@ class LiveFeed(Protocol):
     def poll(self) -> Snapshot:
         """Return the figures since the last call."""
 
+    def close(self) -> None:
+        """Give up what it holds."""
+
 
 def open_feed_of(run: Path | None) -> LiveFeed:
     """Return the feed of a run's folder, or of the machine."""
@@ -43,7 +56,9 @@ class LiveRuns:
         self._root = root
         self._open = open_feed
         self._machine = open_feed(None)
+        self._machine_alerts = AlertEngine(BUILT_IN_RULES)
         self._feeds: dict[str, LiveFeed] = {}
+        self._alerts: dict[str, AlertEngine] = {}
         self._refused: dict[str, str] = {}
         self._points: dict[str, deque[Plain]] = {}
         self._machine_points: deque[Plain] = deque(maxlen=KEPT_POINTS)
@@ -63,18 +78,47 @@ class LiveRuns:
             else:
                 self._follow(each, self._root / recording[each])
         snapshot = self._machine.poll()
+        self._machine_alerts.update(snapshot)
         machine = {"t": snapshot.unix_ns // 1_000_000, **_machine_point(snapshot.machine)}
-        self._machine_points.append(machine)
+        machine["devices"] = _devices(snapshot.devices)
+        self._machine_points.append({**machine, "devices": []})
         runs = {each: self._point(each) for each in list(self._feeds)}
+        alerts = self._active_alerts()
         for each in self._ended & self._feeds.keys():
-            del self._feeds[each]
+            self._feeds.pop(each).close()
+            del self._points[each], self._alerts[each]
         self._ended &= recording.keys()
-        return {"machine": machine, "runs": runs, "left_out": self._left_out, "refused": dict(self._refused)}
+        self._refused = {each: code for each, code in self._refused.items() if each in recording}
+        return {
+            "machine": machine,
+            "runs": runs,
+            "alerts": alerts,
+            "left_out": self._left_out,
+            "refused": dict(self._refused),
+        }
+
+    def _active_alerts(self) -> list[Plain]:
+        """Return the alerts that fire; those of the machine come from its own feed, once."""
+        engines: dict[str | None, AlertEngine] = {None: self._machine_alerts, **self._alerts}
+        found = []
+        for run, engine in engines.items():
+            for alert in engine.active:
+                plain = alert.to_dict()
+                if run is None or alert.subject.kind is not SubjectKind.MACHINE:
+                    names = ("rule", "severity", "subject", "text", "begin_unix_ns")
+                    found.append({"run": run, **{name: plain[name] for name in names}})
+        return found
+
+    def close(self) -> None:
+        """Give up all feeds."""
+        for feed in (self._machine, *self._feeds.values()):
+            feed.close()
 
     def _follow(self, run: str, path: Path) -> None:
         try:
             self._feeds[run] = self._open(path)
             self._points[run] = deque(maxlen=KEPT_POINTS)
+            self._alerts[run] = AlertEngine(BUILT_IN_RULES)
             self._refused.pop(run, None)
         except GpuprofError as error:
             self._refused[run] = error.code
@@ -82,8 +126,9 @@ class LiveRuns:
     def _point(self, run: str) -> Plain:
         feed = self._feeds[run]
         try:
-            point = run_point(feed.poll())
-            is_over = feed.is_over
+            snapshot = feed.poll()
+            self._alerts[run].update(snapshot)
+            point, is_over = run_point(snapshot), feed.is_over
         except (GpuprofError, OSError) as error:
             # Its folder was removed or closed between two readings.
             point, is_over = {"problem": getattr(error, "code", "cannot_read")}, True
@@ -125,6 +170,7 @@ def run_point(snapshot: Snapshot) -> Plain:
         ),
         "operators": _shares([(each.name, each.self_ns) for each in snapshot.calls_of("operator")]),
         "no_operators": None if snapshot.operators is None else snapshot.operators.reason.value,
+        "requests": _requests(snapshot.requests),
         "late": snapshot.is_late,
         "dropped": snapshot.dropped_events,
     }
@@ -181,4 +227,38 @@ def _machine_point(machine: MachineFigures) -> Plain:
         "received": machine.received_bytes_per_s,
         "sent": machine.sent_bytes_per_s,
     }
-    return {name: None if isinstance(value, Unavailable) else value for name, value in names.items()}
+    return {name: _known(value) for name, value in names.items()}
+
+
+def _devices(devices: tuple[LiveDeviceFigures, ...] | Unavailable) -> list[Plain]:
+    if isinstance(devices, Unavailable):
+        return []
+    names = (
+        "device", "name", "is_lost", "utilization_share", "memory_used_bytes", "memory_total_bytes", "power_w",
+        "power_limit_w", "sm_clock_hz", "temperature_c", "throttle_reasons",
+    )  # fmt: skip
+    return [{name: _known(getattr(each, name)) for name in names} for each in devices]
+
+
+def _requests(requests: LiveRequestFigures | Unavailable) -> Plain | None:
+    """Return the figures of a load test that a process of the run makes."""
+    if isinstance(requests, Unavailable):
+        return None
+    names = (
+        "target",
+        "is_over",
+        "queued",
+        "in_service",
+        "failed",
+        "ended",
+        "ended_per_s",
+        "p50_ns",
+        "p99_ns",
+    )
+    return {name: _known(getattr(requests, name)) for name in names}
+
+
+def _known(value: object) -> object:
+    if isinstance(value, str):
+        return visible_text(value[:_LONGEST_NAME])
+    return None if isinstance(value, Unavailable) else value

@@ -72,7 +72,7 @@ class EventStream:
         self._broadcast = broadcast
         self._first = first
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the page closes, stalls, or the server ends."""
         headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         self._broadcast.streams += 1

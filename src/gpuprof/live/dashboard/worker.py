@@ -6,9 +6,9 @@ It ends when its standard input does, so it cannot outlive the server.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +32,25 @@ def _digests(root: str, entries: list[list[str]]) -> list[Plain]:
     return found
 
 
-CALLS: dict[str, Callable[..., Any]] = {"digests": _digests}
+def _deferred(module: str, name: str) -> Callable[..., Any]:
+    """Return a function of a module that is imported with its first call."""
+
+    def call(**arguments: Any) -> Any:
+        found = importlib.import_module(f"gpuprof.live.dashboard.{module}")
+        return getattr(found, name)(**arguments)
+
+    return call
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "digests": _digests,
+    "levels": _deferred("judging", "levels"),
+    "compare": _deferred("judging", "compare"),
+    "render": _deferred("rendering", "render"),
+    "difference": _deferred("rendering", "render_difference"),
+    "table": _deferred("rendering", "table"),
+    "source": _deferred("rendering", "source_of"),
+}
 
 
 def _reply(line: bytes) -> Plain:
@@ -57,4 +75,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -98,40 +98,48 @@ function drawMark(context, { at, color, label }, { room, toX }, colors) {
 }
 
 function drawLine(context, line, scales) {
-  const { count, xAt, yAt, color } = line;
+  const { count, yAt, color } = line;
   context.strokeStyle = color;
   context.fillStyle = color;
   context.lineWidth = line.width ?? 1.75;
   context.lineJoin = "round";
   if (line.interval) drawIntervals(context, line, scales);
-  context.beginPath();
-  let isDown = false;
-  let from = 0;
-  let to = 0;
-  for (let index = 0; index < count; index++) {
-    const y = yAt(index);
-    if (Number.isNaN(y)) {
-      isDown = false;
-      continue;
-    }
-    const px = scales.toX(xAt(index));
-    if (isDown) context.lineTo(px, scales.toY(y));
-    else {
-      context.moveTo(px, scales.toY(y));
-      from = px;
-    }
-    to = px;
-    isDown = true;
-  }
-  context.stroke();
-  if (line.isFilled && count > 1) {
-    context.lineTo(to, scales.room.bottom);
-    context.lineTo(from, scales.room.bottom);
-    context.globalAlpha = 0.14;
-    context.fill();
-    context.globalAlpha = 1;
-  }
+  for (const [from, to] of partsOf(count, yAt)) drawPart(context, line, scales, from, to);
   if (line.dots) drawDots(context, line, scales);
+}
+
+// The first index of each part without a gap, and the one after its last.
+function partsOf(count, yAt) {
+  const parts = [];
+  let from = -1;
+  for (let index = 0; index <= count; index++) {
+    const isGap = index === count || Number.isNaN(yAt(index));
+    if (!isGap && from < 0) from = index;
+    if (isGap && from >= 0) {
+      parts.push([from, index]);
+      from = -1;
+    }
+  }
+  return parts;
+}
+
+// A part of one point is a dot.
+function drawPart(context, { xAt, yAt, isFilled }, { toX, toY, room }, from, to) {
+  if (to - from === 1) {
+    context.beginPath();
+    context.arc(toX(xAt(from)), toY(yAt(from)), 1.5, 0, 2 * Math.PI);
+    context.fill();
+    return;
+  }
+  context.beginPath();
+  for (let index = from; index < to; index++) context.lineTo(toX(xAt(index)), toY(yAt(index)));
+  context.stroke();
+  if (!isFilled) return;
+  context.lineTo(toX(xAt(to - 1)), room.bottom);
+  context.lineTo(toX(xAt(from)), room.bottom);
+  context.globalAlpha = 0.14;
+  context.fill();
+  context.globalAlpha = 1;
 }
 
 function drawIntervals(context, { count, xAt, interval }, scales) {

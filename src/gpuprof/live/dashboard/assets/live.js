@@ -72,8 +72,28 @@ export function beginLive(live, history) {
   showRuns(live);
 }
 
+// Devices have no history here: their figures are a line of text each.
+function showDevices(devices) {
+  const items = devices.map((each) => {
+    const share = (value) => (value === null ? null : formatPercent(value));
+    const facts = [
+      [share(each.utilization_share), "busy"],
+      [each.memory_used_bytes === null ? null : bytes(each.memory_used_bytes), "used"],
+      [each.power_w === null ? null : `${each.power_w.toFixed(0)} W`, ""],
+      [each.temperature_c === null ? null : `${each.temperature_c.toFixed(0)} °C`, ""],
+      [each.sm_clock_hz === null ? null : formatAmount(each.sm_clock_hz, "Hz"), ""],
+      [each.throttle_reasons?.length ? `throttled: ${each.throttle_reasons.join(", ")}` : null, ""],
+      [each.is_lost ? "does not respond" : null, ""],
+    ];
+    const text = facts.filter(([value]) => value !== null).map((pair) => pair.join(" ").trim());
+    return newElement("p", `${each.name ?? "Device"} ${each.device}: ${text.join(" · ") || "–"}`);
+  });
+  byId("devices").replaceChildren(...items);
+}
+
 export function updateLive(live, { machine, runs, left_out: leftOut }) {
   machinePoint(live, machine);
+  showDevices(machine.devices);
   for (const [id, point] of Object.entries(runs)) {
     const card = cardOf(live, id);
     card.isOver = point.over === true;
@@ -199,6 +219,7 @@ function showNotes(card, point) {
   const notes = [];
   if (point.waiting_ns > NS_PER_S)
     notes.push(`compiling or collecting garbage for ${formatDuration(point.waiting_ns)}`);
+  if (point.requests) notes.push(requestText(point.requests));
   if (point.late) notes.push("not all events are read yet");
   if (point.dropped) notes.push(`${counted(point.dropped, "event")} dropped`);
   if (point.no_operators === "after_the_end") notes.push("operators are written when the program ends");
@@ -206,6 +227,13 @@ function showNotes(card, point) {
   card.note.hidden = notes.length === 0;
   const [noun, count] = ["process", point.processes];
   card.state.textContent = count === 1 ? "recording" : `recording, ${count} ${noun}es`;
+}
+
+function requestText({ ended_per_s: rateOf, p50_ns: p50, p99_ns: p99, queued, failed }) {
+  const figure = (value, form) => (value === null ? "–" : form(value));
+  const latency = `p50 ${figure(p50, formatDuration)}, p99 ${figure(p99, formatDuration)}`;
+  const perSecond = figure(rateOf, (value) => value.toFixed(1));
+  return `load test: ${perSecond} requests/s, ${latency}, ${counted(queued, "request")} queued, ${formatCount(failed)} failed`;
 }
 
 // The elements of a list are used again: one update makes none.
