@@ -48,7 +48,7 @@ class Catalogue:
         return [each for each in self._items.values() if each.state is ItemState.RECORDING]
 
     async def refresh(self) -> None:
-        """List the folder, and read what is new or has changed. Raises GpuprofError if it cannot be listed."""
+        """List the folder, and read what is new or has changed. Raises GpuprofError."""
         found = await asyncio.to_thread(self._scan.scan)
         present = {item_id(each.path) for each in found}
         for gone in self._items.keys() - present:

@@ -10,6 +10,7 @@ from gpuprof.live.dashboard.items import Item, Plain
 from gpuprof.render.page import duration, escaped, html_table, page_style
 from gpuprof.text.units import format_bytes, format_quantity
 
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 HISTORY_COLUMNS = [
     "model", "technique", "metric", "unit", "time", "value", "low", "high", "is_change_point", "change_ratio",
     "change_low", "change_high", "level", "revision", "id", "path",
@@ -98,7 +99,7 @@ def history_page(history: Plain, paths: dict[str, str]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f"<title>{escaped(title)}</title><style>{style}</style></head><body>"
         f'<h1>{escaped(title)}</h1><div class="static">{"".join(sections)}</div></body></html>'
     )

@@ -133,7 +133,7 @@ def _joined(folder: str, name: str) -> str:
 
 
 def checked_path(root: Path, path: str) -> Path:
-    """Return the path of an entry. Raises GpuprofError if it is below no folder of ours, or has links in it."""
+    """Return the path of an entry. Raises GpuprofError for one outside of the folder, or with links."""
     whole = root / path
     real = Path(os.path.realpath(whole))
     if real != root / path or not real.is_relative_to(root):
@@ -151,7 +151,7 @@ _FLOCK = struct.Struct("hhqqi4x" if _IS_LINUX else "qqihh")
 
 
 def is_held(run: Path) -> bool:
-    """Whether a program records into a run. It is asked without a lock, which could keep a program from it."""
+    """Whether a program records into a run. No lock is taken: it could keep a program from its own."""
     try:
         with (run / LOCK_FILE).open("rb") as lock:
             kind = fcntl.F_RDLCK, os.SEEK_SET

@@ -60,7 +60,7 @@ class FileStamp:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A run or a result. `path` is relative to the served folder; `digest` has its figures as plain values."""
+    """A run or a result. `path` is relative to the served folder, `digest` has its figures."""
 
     path: str
     kind: ItemKind

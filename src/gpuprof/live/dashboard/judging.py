@@ -21,7 +21,7 @@ _RESULTS = (ItemKind.BENCHMARK, ItemKind.COMPARISON)
 
 
 def levels(runs: list[list[float]], higher_is_better: bool) -> Plain:
-    """Return the figure of each file, the levels between change points, and the changes with their intervals."""
+    """Return the figure of each file, and the changes of level with their intervals."""
     from gpuprof.bench.gate.history import levels_of
     from gpuprof.stats.quantiles import CONFIDENCE
 
@@ -42,7 +42,7 @@ def levels(runs: list[list[float]], higher_is_better: bool) -> Plain:
 
 
 def compare(root: str, old: list[str], new: list[str]) -> Plain:
-    """Compare two entries, which are [path, kind]. Raises GpuprofError for two that have nothing in common."""
+    """Compare two entries, which are [path, kind]. Raises GpuprofError."""
     kinds = ItemKind(old[1]), ItemKind(new[1])
     paths = [checked_path(Path(root), each[0]) for each in (old, new)]
     if kinds == (ItemKind.RUN, ItemKind.RUN):

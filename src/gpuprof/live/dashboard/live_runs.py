@@ -99,9 +99,9 @@ class LiveRuns:
 
     def _active_alerts(self) -> list[Plain]:
         """Return the alerts that fire; those of the machine come from its own feed, once."""
-        engines: dict[str | None, AlertEngine] = {None: self._machine_alerts, **self._alerts}
+        engines: list[tuple[str | None, AlertEngine]] = [(None, self._machine_alerts), *self._alerts.items()]
         found = []
-        for run, engine in engines.items():
+        for run, engine in engines:
             for alert in engine.active:
                 plain = alert.to_dict()
                 if run is None or alert.subject.kind is not SubjectKind.MACHINE:
@@ -234,8 +234,8 @@ def _devices(devices: tuple[LiveDeviceFigures, ...] | Unavailable) -> list[Plain
     if isinstance(devices, Unavailable):
         return []
     names = (
-        "device", "name", "is_lost", "utilization_share", "memory_used_bytes", "memory_total_bytes", "power_w",
-        "power_limit_w", "sm_clock_hz", "temperature_c", "throttle_reasons",
+        "device", "name", "is_lost", "utilization_share", "memory_used_bytes", "memory_total_bytes",
+        "power_w", "power_limit_w", "sm_clock_hz", "temperature_c", "throttle_reasons",
     )  # fmt: skip
     return [{name: _known(getattr(each, name)) for name in names} for each in devices]
 

@@ -29,7 +29,7 @@ def dashboard_page(root: Path, nonce: str) -> tuple[str, str]:
 
 
 def policy_of(nonce: str) -> str:
-    """Return the policy that lets nothing run but what carries the nonce, and nothing be asked but this server."""
+    """Return the policy: what carries the nonce runs, and only this server is asked."""
     return (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

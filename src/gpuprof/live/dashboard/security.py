@@ -34,7 +34,7 @@ class Access:
 
     @property
     def hosts(self) -> list[str]:
-        """The names in a Host header; any where the address is that of all interfaces, which need the token."""
+        """The names in a Host header; any for the address of all interfaces, which needs the token."""
         if is_wildcard(self.host):
             return ["*"]
         own = f"[{self.host}]" if ":" in self.host else self.host

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker process as the server sees it: one request at a time, with a limit of time; restarted if it dies."""
+"""The worker process as the server sees it: one request at a time, restarted if it dies."""
 
 from __future__ import annotations
 

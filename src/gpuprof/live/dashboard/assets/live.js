@@ -21,16 +21,16 @@ const rate = (value) => formatAmount(value, "B/s");
 
 // Title, columns, format, and the top of the scale where it is known.
 const MACHINE_TILES = [
-  ["CPU", ["cpu", "io_wait"], formatPercent, () => 1],
+  ["CPU", ["cpu"], formatPercent, () => 1],
+  ["I/O wait", ["io_wait"], formatPercent, () => 1],
   ["Memory", ["memory"], bytes, (live) => live.memoryTotal],
-  ["Received", ["received"], rate, () => null],
-  ["Sent", ["sent"], rate, () => null],
+  ["Network received, sent", ["received", "sent"], rate, () => null],
 ];
 const RUN_TILES = [
+  ["Longest step", ["max"], formatDuration, () => null],
   ["CPU", ["cpu"], (value) => `${value.toFixed(2)} cores`, () => null],
   ["RSS", ["rss"], bytes, () => null],
-  ["Read", ["read"], rate, () => null],
-  ["Written", ["written"], rate, () => null],
+  ["Disk read, written", ["read", "written"], rate, () => null],
 ];
 
 export function newLive() {
@@ -141,7 +141,7 @@ function newCard(id, name) {
   head.append(title, state);
   const figure = newElement("p", "–", "figure");
   const unit = newElement("p", "no steps yet", "quiet");
-  const canvas = newCanvas("chart steps", `Step time of ${name}`);
+  const canvas = newCanvas("chart steps", `Median step time of ${name}`);
   const tiles = RUN_TILES.map(newTile);
   const tileBox = newElement("div", undefined, "tiles");
   tileBox.append(...tiles.map((tile) => tile.element));
@@ -315,8 +315,8 @@ function timesOf(ring) {
 }
 
 function drawTile(tile, ring, colors, most) {
-  const value = lastOf(ring, tile.columns[0]);
-  tile.value.textContent = Number.isNaN(value) ? "–" : tile.format(value);
+  const values = tile.columns.map((name) => lastOf(ring, name));
+  tile.value.textContent = values.map((value) => (Number.isNaN(value) ? "–" : tile.format(value))).join(" · ");
   if (ring.length === 0) return;
   const top = most ?? (largestOf(ring, tile.columns) * 1.1 || 1);
   const lines = tile.columns.map((name, index) =>
@@ -337,12 +337,9 @@ function drawTile(tile, ring, colors, most) {
 function drawSteps(card, colors) {
   const { ring } = card;
   if (ring.length === 0) return;
-  const top = largestOf(ring, ["p50", "max"]) * 1.08 || 1;
+  const top = largestOf(ring, ["p50"]) * 1.15 || 1;
   const x = timesOf(ring);
-  const lines = [
-    lineOf(ring, "max", colors.second, { width: 1 }),
-    lineOf(ring, "p50", colors.accent, { isFilled: true }),
-  ];
+  const lines = [lineOf(ring, "p50", colors.accent, { isFilled: true })];
   const xTicks = roundTicks(-(x[1] - x[0]) / 1000, 0, 4).map((s) => [x[1] + s * 1000, s === 0 ? "now" : `${s} s`]);
   drawChart(card.canvas, {
     x,
