@@ -30,7 +30,13 @@ def record_run(path: Path, spans: int = 20) -> Path:
 
 
 def result_text(
-    day: float, median_ms: float, seed: int, *, model: str = "net", framework: str = "pytorch", samples: int = 40
+    day: float,
+    median_ms: float,
+    seed: int,
+    *,
+    model: str = "net",
+    framework: str = "pytorch",
+    samples: int = 40,
 ) -> str:
     """Return the JSON of a benchmark with three process runs around a median."""
     random = np.random.default_rng(seed)
@@ -51,7 +57,9 @@ def write_history(
     for number in range(files):
         is_slow = change_at is not None and number >= change_at
         path = folder / f"benchmark_results_{number:04}.json"
-        path.write_text(result_text(number, LEVEL_MS * (1 + change * is_slow), number, **more), encoding="utf-8")
+        path.write_text(
+            result_text(number, LEVEL_MS * (1 + change * is_slow), number, **more), encoding="utf-8"
+        )
         paths.append(path)
     return paths
 

@@ -15,6 +15,7 @@ from gpuprof.live.dashboard.items import ItemKind, Plain
 
 if TYPE_CHECKING:
     from gpuprof.bench.gate.result import GateRow
+    from gpuprof.bench.results.stored import Configuration, ResultFile
 
 _ROWS = 12
 _RESULTS = (ItemKind.BENCHMARK, ItemKind.COMPARISON)
@@ -81,7 +82,10 @@ def _compared_results(old: Path, new: Path) -> Plain:
     from gpuprof.bench.gate.comparison_file import read_gate_file
     from gpuprof.bench.gate.gate import judge
 
-    found = judge(read_gate_file(old), read_gate_file(new), any_machine=True)
+    files = read_gate_file(old), read_gate_file(new)
+    if not files[0].medians_s.keys() & files[1].medians_s.keys():
+        return _compared_techniques(*files)
+    found = judge(*files, any_machine=True)
     return {
         "kind": "results",
         "outcome": str(found.outcome),
@@ -89,6 +93,39 @@ def _compared_results(old: Path, new: Path) -> Plain:
         "rows": [_plain_row(row) for row in found.rows],
         "notes": [str(each) for each in found.notes],
     }
+
+
+def _compared_techniques(old: ResultFile, new: ResultFile) -> Plain:
+    """Compare the medians of a model that was run in two ways, of the same inputs and batch size."""
+    from gpuprof.bench.gate.gate import nothing_shared
+    from gpuprof.stats.ratio_test import compare as compare_runs
+
+    def subject(each: Configuration) -> tuple[object, ...]:
+        return each.model, each.input_shape, each.batch_size
+
+    pairs = [(a, b) for a in old.medians_s for b in new.medians_s if subject(a) == subject(b)]
+    pairs = [(a, b) for a, b in pairs if old.medians_s[a] and new.medians_s[b]]
+    if not pairs:
+        raise nothing_shared(new, old.path.name, next(iter(old.medians_s)))
+    rows, margin = [], 0.0
+    for a, b in pairs:
+        found = compare_runs(old.medians_s[a], new.medians_s[b])
+        margin = found.margin
+        rows.append(
+            {
+                "name": f"{a} against {b.framework} {b.dtype}",
+                "metric": "p50",
+                "unit": "s",
+                "old": float(np.median(old.medians_s[a])),
+                "new": float(np.median(new.medians_s[b])),
+                "ratio": found.ratio,
+                "low": found.low,
+                "high": found.high,
+                "verdict": found.verdict,
+                "reason": None,
+            }
+        )
+    return {"kind": "results", "outcome": None, "margin": margin, "rows": rows, "notes": []}
 
 
 def _plain_row(row: GateRow) -> Plain:

@@ -108,7 +108,7 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers, given: str | None) -> tuple[int, str] | None:
         if scope["method"] not in ("GET", "HEAD"):
             return 405, "only GET is answered: nothing can be changed over HTTP"
-        if _is_foreign(headers):
+        if _is_foreign(scope["path"], headers):
             return 403, "a request of another site"
         if self._access.is_token(given) or self._access.is_token(self._cookie_of(headers)):
             return None
@@ -127,11 +127,12 @@ class Guard:
         return f"{self._access.cookie}={self._access.token}; HttpOnly; SameSite=Strict; Path=/"
 
 
-def _is_foreign(headers: Headers) -> bool:
+def _is_foreign(path: str, headers: Headers) -> bool:
     """Whether a page of another site sends a request; it may link to the dashboard's first page only."""
     origin = headers.get("origin")
     if origin is not None and origin != f"http://{headers.get('host', '')}":
         return True
     site = headers.get("sec-fetch-site", "none")
-    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    wanted = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    is_link = path == "/" and wanted == ("navigate", "document")
     return site not in ("none", "same-origin") and not is_link

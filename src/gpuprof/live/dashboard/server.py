@@ -150,8 +150,8 @@ def application(dashboard: Dashboard, access: Access) -> ASGIApp:
         routes=routes.all(),
         lifespan=lifespan,
         middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=access.hosts, www_redirect=False),
             Middleware(Guard, access=access),
+            Middleware(TrustedHostMiddleware, allowed_hosts=access.hosts, www_redirect=False),
         ],
         exception_handlers={GpuprofError: _refuse},
     )

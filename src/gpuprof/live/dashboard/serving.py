@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from gpuprof.errors import GpuprofError
 from gpuprof.live.dashboard.security import Access, is_loopback
@@ -37,20 +38,25 @@ def serve(folder: Path, host: str, port: int, *, with_token: bool, announce: Cal
     with bound_socket(host, port) as listener:
         access = Access(host, listener.getsockname()[1], secrets.token_urlsafe(24) if with_token else None)
         app = application(Dashboard(folder.resolve()), access)
-        config = uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            loop="asyncio",
-            log_level="critical",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=_MOST_CONNECTIONS,
-            timeout_graceful_shutdown=1,
-        )
         announce(address_of(access))
-        uvicorn.Server(config).run(sockets=[listener])
+        server_of(app).run(sockets=[listener])
+
+
+def server_of(app: ASGIApp) -> uvicorn.Server:
+    """Return the server of an application; it logs nothing, since a request is no event of a user."""
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)
 
 
 def address_of(access: Access) -> str:

@@ -201,7 +201,7 @@ function resultParts({ outcome, margin, rows, notes }) {
   ]);
   const reasons = [...new Set(rows.map(({ reason }) => reason).filter(Boolean)), ...notes];
   return [
-    newElement("p", `${outcome}, equivalence margin ${formatPercent(margin)}`, "outcome"),
+    newElement("p", `${outcome ?? "Two techniques"}, equivalence margin ${formatPercent(margin)}`, "outcome"),
     table("A change above 0 is worse.", ["", "Old", "New", "Change", "Interval", "Verdict"], cells),
     ...reasons.map((text) => newElement("p", text, "quiet")),
   ];
