@@ -106,11 +106,11 @@ def cost_over(page: Any, server: int, browser: list[int], seconds: float) -> str
     """Return the processor time of server and browser over some seconds, and their memory."""
     before = usage_of(children_of(server))[0], usage_of(browser)[0]
     time.sleep(seconds)
-    after = usage_of(children_of(server)), usage_of(browser)
+    served, shown = usage_of(children_of(server)), usage_of(browser)
+    cores = (served[0] - before[0]) / seconds, (shown[0] - before[1]) / seconds
     return (
-        f"server {(after[0][0] - before[0]) / seconds:.1%} of a core and {after[0][1]:.0f} MB with its worker, "
-        f"browser {(after[1][0] - before[1]) / seconds:.1%} of a core and {after[1][1]:.0f} MB, "
-        f"JavaScript heap {heap_mb(page):.1f} MB"
+        f"server {cores[0]:.1%} of a core and {served[1]:.0f} MB with its worker, "
+        f"browser {cores[1]:.1%} of a core and {shown[1]:.0f} MB, JavaScript heap {heap_mb(page):.1f} MB"
     )
 
 

@@ -66,6 +66,7 @@ def write_history(
 
 def write_many(folder: Path, runs: int, results: int) -> None:
     """Write a folder of many runs, which are copies of one, and results of several models and techniques."""
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
     first = record_run(folder / "runs" / "run-0000.gpuprof") if runs else None
     meta = {} if first is None else json.loads((first / "meta.json").read_text(encoding="utf-8"))
     for number in range(1, runs):

@@ -31,7 +31,7 @@ async function start() {
   buildEntries(entries);
   buildHistory(history);
   buildDrill();
-  bindTheme(() => draw(page));
+  bindTheme(() => drawAgain(page));
   listen("history-png", "click", async () => download(await historyPicture(), "png"));
   addEventListener("resize", () => drawSoon(page, { withHistory: true }));
   bindPageKeys(() => clearSearch(page));
@@ -133,8 +133,8 @@ function drawSoon(page, { withHistory = false } = {}) {
   });
 }
 
-function draw(page) {
-  drawLive(page.live);
+function drawAgain(page) {
+  drawLive(page.live, { isNewTheme: true });
   drawHistory(page.history);
 }
 

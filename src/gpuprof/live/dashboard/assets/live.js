@@ -266,15 +266,14 @@ export function buildMachine(live) {
   byId("machine").replaceChildren(...live.tiles.map((tile) => tile.element));
 }
 
-export function drawLive(live) {
-  withColors((read) => {
-    const colors = paletteOf(read);
-    for (const tile of live.tiles) drawTile(tile, live.machine, colors, tile.most(live));
-    for (const card of live.cards.values()) {
-      drawSteps(card, colors);
-      for (const tile of card.tiles) drawTile(tile, card.ring, colors, null);
-    }
-  });
+// Colors are read again only for another theme.
+export function drawLive(live, { isNewTheme = false } = {}) {
+  if (isNewTheme || !live.colors) live.colors = withColors(paletteOf);
+  for (const tile of live.tiles) drawTile(tile, live.machine, live.colors, tile.most(live));
+  for (const card of live.cards.values()) {
+    drawSteps(card, live.colors);
+    for (const tile of card.tiles) drawTile(tile, card.ring, live.colors, null);
+  }
 }
 
 export function paletteOf(read) {
