@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "render": {"record", "run", "analyze", *BASE},
     "bench": {"stats", "record", "run", "analyze", "render", *BASE},
     "load": {"stats", "record", "run", "analyze", "render", "bench", *BASE},
-    "live": {"opened_run", "stats", "record", "run", "analyze", "bench", "load", *BASE},
+    "live": {"opened_run", "stats", "record", "run", "analyze", "render", "bench", "load", *BASE},
     "doctor": {"stats", "record", "run", "bench", *BASE},
     "opened_run": {"record", "run", "analyze", "render", *BASE},
     "recorded_program": {"opened_run", "record", "run", "analyze", *BASE},

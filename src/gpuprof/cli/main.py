@@ -38,6 +38,7 @@ COMMANDS = {
     "bench": Listed("bench", "Measure latency, throughput, memory and energy of a model."),
     "capacity": Listed("capacity", "Plan how many machines a load needs."),
     "compare": Listed("compare", "Compare variants of a model."),
+    "dashboard": Listed("dashboard", "Serve a page of runs and results, live and over time."),
     "demo": Listed("run", "Record an example program and write its page."),
     "doctor": Listed("doctor", "Check what works on this machine."),
     "explain": Listed("explain", "Print causes of lost time in a run, with fixes and gains."),

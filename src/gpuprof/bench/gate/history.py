@@ -92,6 +92,12 @@ def _lacking(history: History, measured: Sequence[Configuration]) -> list[Config
     return sorted(lacking, key=str)
 
 
+def levels_of(logs: Sequence[Floats], *, seed: int = 0) -> Levels:
+    """Divide a series of files, as the logarithms of their process runs, at its change points."""
+    changes = find_change_points([float(each.mean()) for each in logs], seed=seed)
+    return Levels(tuple(logs), tuple(changes))
+
+
 class _Series:
     """The files with one metric of one configuration, and the candidates that measured it."""
 
@@ -100,9 +106,7 @@ class _Series:
         self.files = [each for each in history.files if each.figures(*key)]
         self.new = [each for each in history.candidates if each.figures(*key)]
         self._candidates = len(history.candidates)
-        logs = [self._logs(each) for each in self.files]
-        changes = find_change_points([float(each.mean()) for each in logs], seed=seed)
-        self.levels = Levels(tuple(logs), tuple(changes))
+        self.levels = levels_of([self._logs(each) for each in self.files], seed=seed)
 
     def _logs(self, file: ResultFile) -> Floats:
         """Return the logarithms of a file's process runs, larger where they are worse."""
