@@ -30,7 +30,8 @@ Ints = npt.NDArray[np.int64]
 
 # The words of an annotation of steps, without its NVTX domain, its number and what is around it.
 _OF_STEPS = re.compile(
-    r"([^:]+: )?\W*(profilerstep|(train(ing)?|eval|decode|generation|inference)?[ _]?(step|iteration|iter|batch))"
+    r"([^:]+: )?\W*"
+    r"(profilerstep|(train(ing)?|eval|decode|generation|inference)?[ _]?(step|iteration|iter|batch))"
     r"\W*(\d+)?\W*",
     re.IGNORECASE,
 )
