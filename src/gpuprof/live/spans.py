@@ -139,7 +139,7 @@ class SpanFollower:
 
 
 def _sums(keys: npt.NDArray[np.int64], *columns: npt.NDArray[Any]) -> list[list[int]]:
-    """Return the distinct keys, and the sums by key of each column; sums are exact below 2^53 ns, 104 days."""
+    """Return the distinct keys, and the sums by key of each column; exact below 2^53 ns, 104 days."""
     if int(keys.max()) < _LEAST_BINS + len(keys):
         place, found = keys, np.flatnonzero(np.bincount(keys))  # a third of the time that sorting takes
     else:
