@@ -27,6 +27,7 @@ MOST_EVENTS = 8_000_000
 _LAYER = KINDS.index("layer")
 _BACKWARD_GROUP = ("backward", "backward")
 _NONE = -1
+_LEAST_BINS = 1 << 14
 
 
 class SpanFollower:
@@ -120,9 +121,8 @@ class SpanFollower:
 
     def _add_calls(self, rows: dict[str, Any]) -> None:
         keys = (rows["name_id"].astype(np.int64) - 1) * len(KINDS) + rows["kind"]
-        found, place = np.unique(keys, return_inverse=True)
-        sums = (np.bincount(place), *(_sums(place, rows[name]) for name in ("duration_ns", "own_ns")))
-        for key, *values in zip(found.tolist(), *(column.tolist() for column in sums), strict=True):
+        found, *sums = _sums(keys, np.ones(len(keys)), rows["duration_ns"], rows["own_ns"])
+        for key, *values in zip(found, *sums, strict=True):
             former = self._calls.setdefault(divmod(key, len(KINDS)), [0, 0, 0])
             former[:] = (one + other for one, other in zip(former, values, strict=True))
 
@@ -131,18 +131,22 @@ class SpanFollower:
         inside = layer != _NONE
         if not inside.any():
             return
-        found, place = np.unique(layer[inside], return_inverse=True)
-        calls = _sums(place, rows["kind"][inside] == _LAYER)
-        own = _sums(place, rows["own_ns"][inside])
-        for name, count, own_ns in zip(found.tolist(), calls.tolist(), own.tolist(), strict=True):
+        found, calls, own = _sums(layer[inside], rows["kind"][inside] == _LAYER, rows["own_ns"][inside])
+        for name, count, own_ns in zip(found, calls, own, strict=True):
             former = self._layers.setdefault(name, [0, 0])
             former[0] += count
             former[1] += own_ns
 
 
-def _sums(place: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    # Sums of less than 2^53 ns, 104 days, are exact.
-    return np.bincount(place, weights=values).astype(np.int64)
+def _sums(keys: npt.NDArray[np.int64], *columns: npt.NDArray[Any]) -> list[list[int]]:
+    """Return the distinct keys, and the sums by key of each column; exact below 2^53 ns, 104 days."""
+    if int(keys.max()) < _LEAST_BINS + len(keys):
+        place, found = keys, np.flatnonzero(np.bincount(keys))  # a third of the time that sorting takes
+    else:
+        found, place = np.unique(keys, return_inverse=True)
+    at = found if place is keys else slice(None)
+    sums = [np.bincount(place, weights=column)[at].astype(np.int64) for column in columns]
+    return [found.tolist(), *(each.tolist() for each in sums)]
 
 
 class _Nodes:
