@@ -1,8 +1,8 @@
 // How the JavaScript of the pages is checked; the bundler (src/gpuprof/render/bundle.py) checks its imports.
 import js from "@eslint/js";
 
-const BROWSER = `addEventListener atob Blob cancelAnimationFrame clearTimeout DecompressionStream devicePixelRatio document
-  getComputedStyle history innerHeight innerWidth location matchMedia performance requestAnimationFrame ResizeObserver
+const BROWSER = `addEventListener atob Blob cancelAnimationFrame clearTimeout DecompressionStream devicePixelRatio document EventSource fetch
+  getComputedStyle history innerHeight innerWidth location matchMedia Node performance requestAnimationFrame ResizeObserver
   Response setTimeout URL URLSearchParams window`;
 
 export default [

@@ -2,7 +2,8 @@
 """A run of as many slices as asked for, as a training loop leaves them, made without running one.
 
 A step is the same calls each time, as deep as asked for, between whose begins and ends random times pass.
-So names repeat as they do in a program, and times do not: they are what a page cannot compress.
+So names repeat as they do in a program, and times do not: they are what a page cannot compress. With several
+shapes of a step, each has other calls, so that the run has more different paths.
 """
 
 from __future__ import annotations
@@ -25,23 +26,28 @@ SEED = 20_260_731
 Ints = npt.NDArray[np.int64]
 
 
-def write_run(path: Path, slices: int) -> None:
-    """Write the run folder `path` with this many slices on one thread."""
+def write_run(path: Path, slices: int, shapes: int = 1) -> None:
+    """Write the run folder `path` with this many slices on one thread, in steps of this many shapes."""
     order = random.Random(SEED)
-    names, begins, ends = _step(order, min(SLICES_PER_STEP, slices))
-    steps = -(-slices // len(names))
+    size = min(SLICES_PER_STEP, slices)
+    known = [_step(order, size) for _ in range(shapes)]
+    steps = -(-slices // size)
+    names, begins, ends = (
+        np.concatenate([known[step % shapes][column] for step in range(steps)]).reshape(steps, -1)
+        for column in range(3)
+    )
     generator = np.random.default_rng(SEED)
-    events = generator.lognormal(np.log(MEDIAN_NS), SPREAD, size=steps * 2 * len(names)).astype(np.int64)
+    events = generator.lognormal(np.log(MEDIAN_NS), SPREAD, size=steps * 2 * size).astype(np.int64)
     instants = np.cumsum(events + 1).reshape(steps, -1)
-    start = instants[:, begins].ravel()[:slices]
-    stop = instants[:, ends].ravel()[:slices]
+    start = np.take_along_axis(instants, begins, axis=1).ravel()[:slices]
+    stop = np.take_along_axis(instants, ends, axis=1).ravel()[:slices]
     with imported_run(path) as run:
         ids = np.array([run.name_id(f"module::operation_{name:03}") for name in range(NAMES)])
         run.add_spans(
             {
                 "process_id": np.full(slices, 1),
                 "thread_id": np.full(slices, 1),
-                "name_id": np.tile(ids[names], steps)[:slices],
+                "name_id": ids[names].ravel()[:slices],
                 "kind": np.full(slices, kind_code("operator")),
                 "start_ns": start,
                 "duration_ns": stop - start,

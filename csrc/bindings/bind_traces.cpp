@@ -9,6 +9,7 @@
 #include "analysis/lanes.hpp"
 #include "analysis/nester.hpp"
 #include "analysis/perfetto.hpp"
+#include "analysis/wall_times.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/columns.hpp"
 
@@ -49,6 +50,30 @@ struct Lanes {
         return py::make_tuple(lane, level);
     }
 };
+
+// `order` has the places of the calls in the order of their begin. Returns total and self times of the nodes.
+py::tuple wall_times(const Column<std::int32_t>& parents, const Column<std::int64_t>& nodes,
+                     const Column<std::int64_t>& begins, const Column<std::int64_t>& ends,
+                     const Column<std::int64_t>& order) {
+    for (const auto* each : {&nodes, &begins, &ends})
+        if (each->size() != order.size()) throw py::value_error("the columns differ in length");
+    WallTimes times(std::vector<std::int32_t>(parents.data(), parents.data() + parents.size()));
+    for (py::ssize_t i = 0; i < parents.size(); ++i)
+        if (parents.data()[i] >= parents.size()) throw py::value_error("no such parent");
+    for (py::ssize_t i = 0; i < order.size(); ++i) {
+        const std::int64_t at = order.data()[i];
+        if (at < 0 || at >= nodes.size()) throw py::value_error("no such call");
+        const std::int64_t node = nodes.data()[at];
+        if (node < 0 || node >= parents.size()) throw py::value_error("no such node");
+        times.add(static_cast<std::size_t>(node), begins.data()[at], ends.data()[at]);
+    }
+    py::array_t<std::int64_t> total(parents.size()), self(parents.size());
+    for (std::size_t node = 0; node < times.nodes(); ++node) {
+        total.mutable_data()[node] = times.total_ns(node);
+        self.mutable_data()[node] = times.self_ns(node);
+    }
+    return py::make_tuple(total, self);
+}
 
 py::dict add_intervals(Nester& nester, const py::dict& columns) {
     const auto rows = static_cast<py::ssize_t>(py::len(columns["start_ns"]));
@@ -184,6 +209,8 @@ py::dict reader_facts(const ChromeReader& reader) {
 }
 
 void bind_writers(py::module_& module) {
+    module.def("wall_times", &wall_times, py::arg("parent"), py::arg("node"), py::arg("begin_ns"),
+               py::arg("end_ns"), py::arg("order"));
     py::class_<Lanes>(module, "SliceLanes", py::is_final())
         .def(py::init<>())
         .def("place", &Lanes::place, py::arg("track"), py::arg("id"), py::arg("parent"), py::arg("start_ns"),

@@ -48,6 +48,15 @@ class QuietCall:
     ) -> QuietCall: ...
     def __call__(self, *args: object) -> Any: ...
 
+def wall_times(
+    parent: npt.NDArray[np.int32],
+    node: npt.NDArray[np.int64],
+    begin_ns: npt.NDArray[np.int64],
+    end_ns: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Total and self wall-clock times of the nodes of a tree (csrc/analysis/wall_times.hpp)."""
+
 @final
 class SliceLanes:
     """Places crossing slices of a track in lanes (csrc/analysis/lanes.hpp)."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.lines import LineSummary
     from gpuprof.analyze.metrics import WeightName
     from gpuprof.analyze.phases import Phases
+    from gpuprof.analyze.requests.slowest import ProfiledRequests
     from gpuprof.analyze.roofline.build import Roofline
     from gpuprof.analyze.summary import Summary
     from gpuprof.analyze.whatif.prediction import WhatIf
@@ -170,7 +171,14 @@ class Run:
         return None if status.is_on else reason_text(status)
 
     def flamegraph(
-        self, path: PathLike, *, weight: WeightName | None = None, against: Run | Sequence[Run] = ()
+        self,
+        path: PathLike,
+        *,
+        weight: WeightName | None = None,
+        against: Run | Sequence[Run] = (),
+        full: bool = False,
+        flat: bool = False,
+        time_range: tuple[float, float] | None = None,
     ) -> Path:
         """Write the flame graph and the timeline as one offline HTML page; returns its path.
 
@@ -178,13 +186,18 @@ class Run:
         (time of all threads), "gpu" (time of the kernels and transfers that they launched; the default for a
         run with GPU work), "wall", "bytes", "flops" or "launches" (docs/commands/flamegraph.md).
         The page can switch between all of them. With `against`, one older run or a list, the page shows the
-        difference (docs/difference.md), without a timeline. Warns if the page of a run has no timeline.
-        Raises RunError for a weight that the run lacks.
+        difference (docs/difference.md), without a timeline.
+
+        Of a large run, short calls of the timeline and rare paths are summed up, unless the page is `full`.
+        Repeated layers are one cell until they are unfolded; with `flat`, each has its own. `time_range`
+        (begin and end in seconds since the begin of the run) limits the timeline, so that it has more of what
+        is inside. Warns if the page of a run has no timeline. Raises RunError for a weight that the run
+        lacks.
         """
         old = [against] if isinstance(against, Run) else list(against)
         if old:
             return flamegraph_difference(path, [self], old, weight=weight)
-        left_out = write_flamegraph(path, self, weight=weight)
+        left_out = write_flamegraph(path, self, weight=weight, full=full, flat=flat, time_range=time_range)
         if left_out is not None:
             warnings.warn(f"gpuprof: {left_out}", RuntimeWarning, stacklevel=2)
         return Path(path)
@@ -194,15 +207,24 @@ class Run:
 
     @quick_switching()
     def export(self, path: PathLike) -> Path:
-        """Write the run for another tool; returns the path. The extension selects the format.
+        """Write the run for another tool; returns the path. Raises RunError.
 
-        `.pftrace` is for Perfetto, `.json` for chrome://tracing and Perfetto, `.pt.trace.json` for
-        TensorBoard with PyTorch's plugin, `.speedscope.json` for speedscope, `.folded` for flame graph
-        scripts, `.parquet` for data frames. Raises RunError.
+        The extension selects the format, as in `.pftrace` for Perfetto; docs/commands/export.md lists all.
         """
         from gpuprof.render.export import export_run
 
         return export_run(self._folder, Path(path))
+
+    @quick_switching()
+    def requests(self) -> ProfiledRequests:
+        """Return the requests of a run that `gpuprof load --profile` recorded; prints the slowest.
+
+        `slowest(10)` has them with what they spent their time on, `rows` the columns of all. Raises RunError.
+        """
+        from gpuprof.analyze.requests.slowest import ProfiledRequests
+
+        with self._folder.reading():
+            return ProfiledRequests(self._folder)
 
     @quick_switching()
     def whatif(
@@ -273,12 +295,16 @@ class Run:
         return found
 
 
-def _slices(run: RunFolder, target: Path) -> Slices | str:
+def _slices(
+    run: RunFolder, target: Path, tree: CallTree, time_range: tuple[float, float] | None, *, is_full: bool
+) -> Slices | str:
     from gpuprof.render.timeline import read_timeline
+
+    window = None if time_range is None else (round(time_range[0] * 1e9), round(time_range[1] * 1e9))
 
     try:
         # Sort next to the page, because the data may be larger than a temporary folder.
-        return read_timeline(run, target.parent)
+        return read_timeline(run, target.parent, tree, window=window, is_full=is_full)
     except OSError as error:
         raise RunError(
             "cannot_write", f"cannot write {target}: {error.strerror}", hint="name a writable file"
@@ -307,18 +333,33 @@ def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
 
 
 @quick_switching()
-def write_flamegraph(path: PathLike, run: Run, *, weight: WeightName | None = None) -> str | None:
+def write_flamegraph(
+    path: PathLike,
+    run: Run,
+    *,
+    weight: WeightName | None = None,
+    full: bool = False,
+    flat: bool = False,
+    time_range: tuple[float, float] | None = None,
+) -> str | None:
     """Write the page of one run as `Run.flamegraph` does; returns why it has no timeline, or None.
 
     Raises RunError.
     """
     from gpuprof.render.flame_page import run_page
 
+    if time_range is not None and not 0 <= time_range[0] < time_range[1]:
+        raise RunError(
+            "invalid_range",
+            f"a range from {time_range[0]:g} s to {time_range[1]:g} s contains no time",
+            hint="name a begin and a later end, in seconds since the begin of the run",
+        )
+
     target = Path(path)
     folder, tree = run._loaded()
-    slices = _slices(folder, target)
+    slices = _slices(folder, target, tree, time_range, is_full=full)
     with folder.reading():
-        page = run_page(folder, tree, weight, slices=slices)
+        page = run_page(folder, tree, weight, slices=slices, is_full=full, is_flat=flat)
     _write_page(target, page)
     return slices if isinstance(slices, str) else None
 

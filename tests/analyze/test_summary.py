@@ -414,7 +414,7 @@ def test_the_text_is_a_table_of_at_most_a_hundred_columns() -> None:
 def test_empty_columns_are_left_out() -> None:
     head, *_, below, _rest = str(summarize(TRAINING, "layer")).splitlines()
     assert head.split() == ["layer", "calls", "total", "self", "self", "%", "mean"]
-    assert below == "layers cover 640 ns (64.0%) of 1.00 us, the sum over all threads and tasks"
+    assert below == "layers cover 640 ns (64.0%) of 1.00 us (sum over all threads and tasks)"
     head = str(summarize(TRAINING, "operator")).splitlines()[0]
     assert head.split() == ["operator", "kind", "calls", "total", "self", "self", "%", "mean", "threads"]
 

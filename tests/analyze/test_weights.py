@@ -21,7 +21,6 @@ from run_edits import forget_parts, parquet_of
 from simulated_training import MAIN, Planted, TrainingHost, train
 
 import gpuprof
-from gpuprof.analyze import metrics
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.calls import Calls, load_calls
 from gpuprof.analyze.metrics import by_launches, on_main_threads, on_wall, weights_of
@@ -46,7 +45,7 @@ def make_tree(rows: list[tuple[int, str, str, int]]) -> CallTree:
 
 def calls_of(*intervals: tuple[int, int, int]) -> Calls:
     node, start, end = np.array(intervals, dtype=np.int64).T
-    return Calls(node, start, end - start, np.zeros(len(node)))
+    return Calls(node, start, end - start, np.zeros(len(node)), np.ones(len(node), dtype=np.bool_))
 
 
 META = {"processes": [{"process_id": 1, "start_ns": 0, "end_ns": 100}]}
@@ -91,7 +90,9 @@ def test_the_main_process_has_the_time_of_its_main_thread(record: Any) -> None:
 
     run = record(body).run
     tree = run.call_tree
-    main = on_main_threads(run._folder, tree)
+    calls = load_calls(run._folder, tree)
+    assert calls is not None
+    main = on_main_threads(run._folder, tree, calls)
     assert main is not None
     times = dict(zip((tree.names[name] for name in tree.name.tolist()), main.total_ns.tolist(), strict=True))
     (process,) = run.meta["processes"]
@@ -101,9 +102,7 @@ def test_the_main_process_has_the_time_of_its_main_thread(record: Any) -> None:
     assert times["shared"] < tree.total_ns[tree.name == tree.names.index("shared")].sum()
 
 
-def test_functions_of_other_threads_have_no_wall_time_of_the_main_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_functions_of_other_threads_have_no_wall_time_of_the_main_process(tmp_path: Path) -> None:
     run = gpuprof.open(train(TrainingHost(), Planted(sleep=9)).write(tmp_path / "r.gpuprof"))
     rows = [
         (-1, "process", "p", 0),
@@ -116,8 +115,8 @@ def test_functions_of_other_threads_have_no_wall_time_of_the_main_process(
     times = np.array([1, 2, 4, 8, 16, 32])
     tree = dataclasses.replace(make_tree(rows), own_ns=times, process_id=np.full(6, run.meta["process_id"]))
     none = np.zeros(0, dtype=np.int64)
-    monkeypatch.setattr(metrics, "load_calls", lambda *_, **__: Calls(none, none, none, none.astype(float)))
-    main = on_main_threads(run._folder, tree)
+    calls = Calls(none, none, none, none.astype(float), none.astype(np.bool_))
+    main = on_main_threads(run._folder, tree, calls)
     assert main is not None
     assert main.own_ns.tolist() == [1, 2, 4, 0, 0, 0]
     assert main.total_ns.tolist() == [7, 6, 4, 0, 0, 0]

@@ -61,6 +61,17 @@ def make_page(rows: Rows, **options: Any) -> str:
     return flamegraph_page(make_tree(rows), **({"title": "A step", "subtitle": "test"} | options))
 
 
+# JavaScript: WCAG's contrast of two colors.
+CONTRAST = """((one, other) => {
+    const light = (color) => color.match(/[\\d.]+/g).slice(0, 3).map(Number)
+        .map(value => value / 255)
+        .map(value => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, value, index) => sum + value * [0.2126, 0.7152, 0.0722][index], 0);
+    const [dark, bright] = [light(one), light(other)].sort((x, y) => x - y);
+    return (bright + 0.05) / (dark + 0.05);
+})"""
+
+
 def cells(page: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = page.evaluate("window.__gpuprof.visibleCells")
     return found

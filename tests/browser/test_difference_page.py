@@ -273,6 +273,7 @@ def weighed_html() -> str:
             "type",
             "Class of layer",
             ["Linear", "other layers", "in no layer"],
+            [("category-0", 0.0), ("category-1", 0.0), ("category-none", 0.0)],
             np.array([2, 2, 0, 0, 0, 2, 2], "u1"),
         )
     ]

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from pages import ADDMM, STEP, Rows, background, cell_of, cells, click, make_page, pixel, state
+from pages import ADDMM, CONTRAST, STEP, Rows, background, cell_of, cells, click, make_page, pixel, state
 
 from gpuprof.analyze.kernel_labels import kernel_labels
 
@@ -398,14 +398,6 @@ def test_the_words_are_those_of_gpu_time(open_page: Any) -> None:
     assert page.locator("#legend li").all_inner_texts()[-2:] == ["kernel 80.0%", "transfer 20.0%"]
 
 
-CONTRAST = """((one, other) => {
-    const light = (color) => color.match(/[\\d.]+/g).slice(0, 3).map(Number)
-        .map(value => value / 255)
-        .map(value => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
-        .reduce((sum, value, index) => sum + value * [0.2126, 0.7152, 0.0722][index], 0);
-    const [dark, bright] = [light(one), light(other)].sort((x, y) => x - y);
-    return (bright + 0.05) / (dark + 0.05);
-})"""
 OF_LABELS = f"""() => {{
     const {{ ink, kinds }} = window.__gpuprof.palette;
     return kinds.map(shades => Math.min(...shades.map(shade => {CONTRAST}(shade, ink))));

@@ -170,6 +170,7 @@ def test_help_registers_only_what_works() -> None:
         "optimize",
         "roofline",
         "run",
+        "startup",
         "suite",
         "summary",
         "top",
@@ -467,7 +468,7 @@ def test_summary_prints_facts_and_a_table(api: FakeApi, capsys: pytest.CaptureFi
         "machine   AMD EPYC, 4 cores, 25.3 GB memory, Linux 6.18",
         "versions  gpuprof 0.1.0, python 3.11.7",
         "sources   spans, layers; no operators (torch was never imported)",
-        "lost      nothing",
+        "lost      no events",
         "",
         "layer              calls    total     self  self %     mean",
     ]

@@ -28,6 +28,18 @@ def test_the_exit_code_is_the_verdict(target: str, tmp_path: Path, slo: str, cod
     assert len(open_result(tmp_path / "out").rows) == 300
 
 
+@pytest.mark.parametrize("more", [(), ("--slo", "p50<1s"), ("--json",)])
+def test_a_run_in_which_every_request_fails_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    (tmp_path / "failing_target_of_test.py").write_text("def respond():\n    1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["load", "python:failing_target_of_test:respond", "--rate", "200", "--duration", "100ms", *more]
+    done = CliRunner().invoke(cli, [*words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 1
+    assert len(open_result(tmp_path / "out").rows) == 20
+
+
 def test_json_has_the_figures(target: str, tmp_path: Path) -> None:
     words = ["load", target, "--scenario", "offline", "--count", "50", "--json", "--out"]
     done = CliRunner().invoke(cli, [*words, str(tmp_path / "out")])
@@ -39,6 +51,49 @@ def test_json_has_the_figures(target: str, tmp_path: Path) -> None:
 
 def test_the_probe_takes_no_target(target: str) -> None:
     refused_command(["load", target, "--probe"], "probe_and_target")
+
+
+def test_a_profile_shows_the_slowest_requests(target: str, tmp_path: Path) -> None:
+    words = [
+        "load",
+        target,
+        "--scenario",
+        "closed-loop",
+        "--count",
+        "40",
+        "--profile",
+        "--report",
+        "md",
+        "--out",
+    ]
+    done = CliRunner().invoke(cli, [*words, str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert str(open_result(tmp_path / "out").profiled) in done.stdout
+    assert "(tail.html)" in (tmp_path / "out" / "report.md").read_text()
+    assert (tmp_path / "out" / "tail.html").exists()
+    slowest = json.loads((tmp_path / "out" / "result.json").read_text())["slowest"]
+    assert len(slowest) == 10
+    assert sum(slowest[0]["parts_ns"].values()) == slowest[0]["service_ns"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--find-max-rate", "--slo", "p90<50ms", "--rate", "5"],
+        ["--concurrency", "1,2"],
+        ["--scenario", "soak", "--duration", "1s"],
+        ["--mlperf", "--scenario", "offline"],
+        ["--probe"],
+    ],
+)
+def test_a_profile_of_more_than_one_load_is_refused(target: str, words: list[str]) -> None:
+    refused_command(["load", target, "--profile", *words], "profile_of_one_load")
+
+
+def test_a_profile_of_a_server_is_refused(tmp_path: Path) -> None:
+    words = ["load", "http://127.0.0.1:9/", "--rate", "5", "--profile", "--out", tmp_path / "out"]
+    refused_command(words, "profile_of_server", "http://127.0.0.1:9/")
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_cannot_work_is_refused(target: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import functools
 import importlib.metadata
 import json
 import math
@@ -24,9 +25,11 @@ from typing import Any
 import pytest
 
 TEXTS = Path(__file__).parent / "texts"
+INPUTS = Path(__file__).parent / "inputs"
 MOST_DIFFERENT_LINES = 80
 # Longer lists of numbers are samples and coordinates: their count, sum and order are enough.
 LONGEST_LIST = 12
+_TIME_OF_DAY = r"[T ][\d:]{8}(?:[+-]\d\d:\d\d|Z)?"
 _MANY_DIGITS = re.compile(r"-?\d+\.\d{6,}(?:e[-+]?\d+)?")
 
 
@@ -70,15 +73,26 @@ def _difference(name: str, expected: str, found: str) -> str:
 # --- what depends on the machine and on the moment -----------------------------------------------
 
 
-def normalized(text: str, facts: Mapping[str, str]) -> str:
+@functools.cache
+def _times_of_inputs() -> frozenset[str]:
+    """Return the times in the inputs: they stay as they are, also within a day of their recording."""
+    texts = (path.read_text(encoding="utf-8") for path in INPUTS.rglob("*.json"))
+    return frozenset(time for text in texts for time in re.findall(rf"\d{{4}}-\d\d-\d\d{_TIME_OF_DAY}", text))
+
+
+def normalized(text: str, facts: Mapping[str, str], today: datetime.date | None = None) -> str:
     """Replace facts, today's times, and digits that rounding errors decide."""
     for fact, replacement in sorted(facts.items(), key=lambda each: -len(each[0])):
         text = text.replace(fact, replacement)
-    today = datetime.datetime.now(datetime.timezone.utc).date()
+    today = today or datetime.datetime.now(datetime.timezone.utc).date()
     # The local date may be another one, and so may be that of a moment ago.
     for days in (-1, 0, 1):
         day = today + datetime.timedelta(days=days)
-        text = re.sub(rf"{day:%Y-%m-%d}[T ][\d:]{{8}}(?:[+-]\d\d:\d\d|Z)?", "<time>", text)
+        text = re.sub(
+            rf"{day:%Y-%m-%d}{_TIME_OF_DAY}",
+            lambda found: found[0] if found[0] in _times_of_inputs() else "<time>",
+            text,
+        )
         text = re.sub(rf"{day:%Y%m%d}_\d{{6}}(?:_\d+)?", "<time>", text)
     return _MANY_DIGITS.sub(lambda found: f"{float(found[0]):.6g}", text)
 

@@ -14,12 +14,10 @@ from comparison_documents import HOSTILE
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.plots import (
-    RatePoint,
     heat_map,
     latency_over_time,
     rates_over_time,
     tail,
-    throughput_against_rate,
 )
 from gpuprof.load.report import csv_rows, load_content, write_report
 from gpuprof.load.requests import REQUEST, RequestStatus, Rows
@@ -94,14 +92,6 @@ def test_the_heat_map_has_each_request_once() -> None:
 @pytest.mark.parametrize("rows", [requests([]), requests([1.0]), requests([float("nan")] * 5)])
 def test_too_few_responses_have_no_plot(rows: Rows) -> None:
     assert (latency_over_time(rows), tail(rows), heat_map(rows)) == (None, None, None)
-
-
-def test_throughput_against_rate_is_ordered_and_has_the_line_of_equal_rates() -> None:
-    points = [RatePoint(200.0, 150.0, 0.1, None), RatePoint(100.0, 100.0, 0.01, 0.02)]
-    figure = throughput_against_rate(points)
-    assert figure is not None
-    assert drawn(figure) == {"offered": [0.0, 200.0], "achieved": [100.0, 150.0]}
-    assert throughput_against_rate(points[:1]) is None
 
 
 def test_failed_requests_leave_the_quantiles_that_they_decide_unavailable() -> None:

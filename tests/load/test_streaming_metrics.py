@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from queues import random_queue
 
+from gpuprof.bench.results.target import parse_target
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.streaming_metrics import (
     StreamMetric,
+    StreamObjective,
     StreamTimes,
     goodput,
     longest_intervals_s,
@@ -19,6 +24,7 @@ from gpuprof.load.streaming_metrics import (
     token_intervals,
 )
 from gpuprof.load.targets.token_times import TOKENS
+from gpuprof.stats.proportions import exact_share
 
 MS = 1_000_000
 
@@ -134,8 +140,33 @@ def test_verdicts_count_failures_and_need_enough_requests() -> None:
     fast = np.full(1000, 0.1)
     assert objective.verdict(fast) is TargetVerdict.MET
     assert objective.verdict(fast[:100]) is TargetVerdict.INCONCLUSIVE
-    failed = np.where(np.arange(1000) < 30, np.inf, 0.1)
+    failed = np.where(np.arange(1000) % 33 == 0, np.inf, 0.1)
     assert objective.verdict(failed) is TargetVerdict.MISSED
+    # As many that failed together are one event.
+    assert objective.verdict(np.sort(failed)) is TargetVerdict.INCONCLUSIVE
     assert objective.verdict(np.full(10, np.nan)) is TargetVerdict.INCONCLUSIVE
     [mean] = parse_stream_objectives(["ttft_mean<200ms"])
     assert (mean.verdict(fast), mean.verdict(failed)) == (TargetVerdict.MET, TargetVerdict.MISSED)
+
+
+def test_objectives_of_correlated_streams_cover() -> None:
+    """The time to the first token of a server at 80% load: that of an M/M/1 queue, whose p99 is known."""
+    limit_s = -math.log(0.01) / (1 - 0.8) * 1e-3
+    objective = StreamObjective(StreamMetric.TTFT, parse_target(f"p99<{limit_s:.6f}s"))
+    by_batches, independent = [], []
+    for seed in range(30):
+        rows = random_queue(0.8, 5_000, seed)
+        rows["first_ns"], rows["units"] = rows["end_ns"], 5
+        seconds = StreamTimes.of(rows).seconds(StreamMetric.TTFT)
+        by_batches.append(objective.verdict(seconds))
+        low, high = exact_share(int((seconds >= limit_s).sum()), len(seconds))
+        independent.append(low <= 0.01 <= high)
+    assert by_batches.count(TargetVerdict.INCONCLUSIVE) >= 27
+    # What the interval of independent requests would hold.
+    assert sum(independent) <= 15
+
+
+def test_intervals_are_in_the_order_of_the_requests() -> None:
+    rows = rows_of((1, 1, 1, 5), (0, 2, 1, 0), (0, 2, 1, 10), (1, 1, 1, 8))
+    found = token_intervals(rows, np.array([True, True]))
+    assert found.seconds.tolist() == pytest.approx([0, 10e-9, 0, 3e-9])

@@ -42,13 +42,13 @@ def quantiles(summary: StreamSummary, metric: StreamMetric) -> list[float | None
 
 
 def test_figures_of_streams() -> None:
-    summary = summarize_streams(load_of(100, 5), parse_stream_objectives(["ttft_p90<200ms,tpot<5ms"]))
-    # Five of 100 failed, so that p99 is among the failures.
+    summary = summarize_streams(load_of(400, 20), parse_stream_objectives(["ttft_p90<200ms,tpot<5ms"]))
+    # 20 of 400 failed, so that p99 is among the failures.
     assert quantiles(summary, StreamMetric.TTFT) == [0.1, 0.1, None]
     assert quantiles(summary, StreamMetric.TPOT) == [0.01, 0.01, None]
     assert quantiles(summary, StreamMetric.ITL) == [0.01, 0.01, 0.01]
-    assert (summary.requests, summary.tokens, summary.goodput.good) == (100, 285, 0)
-    assert summary.failures == {RequestStatus.OVERLOADED: 5}
+    assert (summary.requests, summary.tokens, summary.goodput.good) == (400, 1140, 0)
+    assert summary.failures == {RequestStatus.OVERLOADED: 20}
     assert [verdict for _, verdict in summary.verdicts] == [TargetVerdict.INCONCLUSIVE, TargetVerdict.MISSED]
     assert summary.verdict is TargetVerdict.MISSED
     assert summarize_streams(load_of(100, 0)).verdict is None

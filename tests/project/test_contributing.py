@@ -14,7 +14,8 @@ def test_its_files_exist() -> None:
     named = set(re.findall(r"`([\w/.-]+\.(?:py|css|md))`", TEXT))
     assert len(named) > 10
     folders = (ROOT / "src", ROOT / "tests", ROOT / "docs")
-    there = ["/" + path.relative_to(ROOT).as_posix() for folder in folders for path in folder.rglob("*.*")]
+    files = [*ROOT.glob("*.md"), *(path for folder in folders for path in folder.rglob("*.*"))]
+    there = ["/" + path.relative_to(ROOT).as_posix() for path in files]
     assert not {name for name in named if not any(path.endswith(f"/{name}") for path in there)}
 
 

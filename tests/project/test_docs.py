@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every link between the documentation pages leads to a file and a heading."""
+"""Links between the documentation pages lead to a file and a heading; tables have what the program has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from gpuprof.analyze.roofline.labels import Bound
+from gpuprof.render.export import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -43,3 +46,23 @@ def test_every_page_is_linked() -> None:
     linked = {(page.parent / link.partition("#")[0]).resolve() for page in PAGES for link in links(page)}
     assert {page for page in PAGES if page.is_relative_to(ROOT / "docs")} <= linked
     assert len(PAGES) > 20
+
+
+def first_cells(page: str, heading: str) -> str:
+    """Return the first column of the tables below a heading, up to the next one."""
+    section = re.split(r"^#+ ", (ROOT / "docs" / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    (text,) = [each for each in section if each.startswith(f"{heading}\n")]
+    return "\n".join(re.findall(r"^\| (.*?) \|", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "values"),
+    [
+        ("roofline.md", "Labels", list(map(str, Bound))),
+        ("commands/export.md", "gpuprof export", list(FORMATS)),
+    ],
+)
+def test_tables_list_every_value(page: str, heading: str, values: list[str]) -> None:
+    listed = re.findall(r"`(?:HOST)?([^`]+)`", first_cells(page, heading))
+    differing = (set(listed) - {"bound"}) ^ set(values)
+    assert not differing, f"update the first table below '{heading}' in docs/{page}"

@@ -2,7 +2,7 @@
 """A message can be reworded without breaking anything: tests of behavior pass where texts are codes.
 
 The words of errors are in tests/golden/texts/errors.txt; other tests compare codes and values. This runs a
-part of each room; `pytest --texts-as-codes` runs all of them.
+part of each package; `pytest --texts-as-codes` runs all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import gpuprof
 from gpuprof.errors import GpuprofError
 
 ROOT = Path(__file__).resolve().parents[2]
-# A file of each room, chosen for its speed.
+# A file of each package, chosen for its speed.
 PARTS = (
     "tests/analyze/roofline/test_roofline_text.py",
     "tests/analyze/test_layer_groups.py",

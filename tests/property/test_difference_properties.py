@@ -10,31 +10,29 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuprof._native import wall_times
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.compared_runs import union_of
-from gpuprof.analyze.metrics import covered_ns
 from gpuprof.stats.distributions import student_p_value, student_quantile
 from gpuprof.stats.significance import discoveries, plain_means, welch
 
 INTERVAL = st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(0, 20))
 
 
+PARENTS = [-1, 0, 0, 1]
+
+
 @given(st.lists(INTERVAL, max_size=30))
-def test_covered_time_is_that_of_the_instants_inside(intervals: list[tuple[int, int, int]]) -> None:
+def test_wall_times_are_those_of_the_instants_inside(intervals: list[tuple[int, int, int]]) -> None:
     columns = np.array(intervals, dtype=np.int64).reshape(-1, 3)
     node, start = columns[:, 0], columns[:, 1]
-    found = covered_ns(node, start, start + columns[:, 2], 4)
+    order = np.argsort(start, kind="stable")
+    total, own = wall_times(np.array(PARENTS, dtype=np.int32), node, start, start + columns[:, 2], order)
+    inside = [{t for n, s, d in intervals if n == each for t in range(s, s + d)} for each in range(4)]
     for each in range(4):
-        inside = {t for n, s, d in intervals if n == each for t in range(s, s + d)}
-        assert found[each] == len(inside)
-
-
-def test_covered_time_of_a_day_on_many_nodes_does_not_overflow() -> None:
-    nodes, day_ns = 200_000, 86_400 * 10**9
-    node = np.arange(nodes)
-    start = np.zeros(nodes, dtype=np.int64)
-    found = covered_ns(node, start, start + day_ns, nodes)
-    assert (found == day_ns).all()
+        children = set().union(*(inside[child] for child in range(4) if PARENTS[child] == each))
+        assert total[each] == len(inside[each])
+        assert own[each] == len(inside[each] - children)
 
 
 @st.composite

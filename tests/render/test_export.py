@@ -20,6 +20,7 @@ from trace_readers import Trace, read_chrome, read_perfetto, read_speedscope
 import gpuprof
 from gpuprof.cli.main import execute
 from gpuprof.errors import RunError
+from gpuprof.render.export import FORMATS
 
 HOSTILE = 'a;b\n"c\\</script>\u202e\x00 \u2028'
 READERS = {".pftrace": read_perfetto, ".json": read_chrome, ".speedscope.json": read_speedscope}
@@ -263,12 +264,20 @@ def test_one_parquet_file_holds_every_slice(gpu_run: gpuprof.Run, tmp_path: Path
     assert duckdb.query(query).fetchall() == [("copy pageable to device", parent, 4096, 0)]
 
 
-@pytest.mark.parametrize("ending", [*READERS, ".folded", ".parquet"])
+@pytest.mark.parametrize("ending", FORMATS)
 def test_a_run_without_anything_is_exported(record: Any, tmp_path: Path, ending: str) -> None:
     run = record(lambda: None).run
     path = run.export(tmp_path / f"empty{ending}")
+    assert path.exists()
     if ending in READERS:
         assert READERS[ending](path).slices == []
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_any_name_is_exported(record: Any, tmp_path: Path, ending: str) -> None:
+    empty, run = record(lambda: None).run, record(nested_program).run
+    sizes = [each.export(tmp_path / f"t{ending}").stat().st_size for each in (empty, run)]
+    assert sizes[0] < sizes[1]
 
 
 def test_depth_of_twenty_thousand(tmp_path: Path, record: Any) -> None:

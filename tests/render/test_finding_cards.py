@@ -15,7 +15,7 @@ from simulated_training import Planted, TrainingHost, settings, train
 
 import gpuprof
 from gpuprof.analyze.findings.finding import Finding
-from gpuprof.analyze.findings.text import repair
+from gpuprof.analyze.findings.text import gain_basis, repair
 from gpuprof.render import findings as finding_cards
 
 HOSTILE = "</li></ol><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -64,8 +64,8 @@ def test_a_card_has_gain_kind_confidence_fix_and_check(tmp_path: Path) -> None:
     section = Section(page_of(run))
     assert section.tags.count("h3") == 1
     assert section.texts["b"] == ["17.6 ms to 22.4 ms a step (35.2% to 44.8%)"]
-    assert section.texts["span"] == ["replayed, confidence 0.90"]
     (finding,) = run.findings()
+    assert (section.texts["span"], round(finding.confidence, 2)) == ([gain_basis(finding)], 0.9)
     assert repair(finding) in "".join(section.texts["code"])
     assert f"gpuprof explain NEW --against {run.path}" in section.texts["code"]
 

@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 from cpu_work import busy
-from page_reader import PageTimeline, script, timeline_of
+from page_reader import PageTimeline, timeline_of
 from run_edits import forget_parts, parquet_of
 
 import gpuprof
-from gpuprof.render import timeline as timeline_module
-from gpuprof.render.timeline import slice_count
-from gpuprof.run.folder import RunFolder
 from gpuprof.run.format import KINDS
 
 pytest.importorskip("pyinstrument")
@@ -102,19 +99,6 @@ def test_functions_above_spans_refer_to_their_cells(found: PageTimeline) -> None
         if KINDS[each.kind] == "python"
     }
     assert [tied[name] for name in ("program", "train", "evaluate")] == [True] * 3
-
-
-def test_what_is_counted_is_what_is_shown(run: gpuprof.Run, found: PageTimeline, tmp_path: Path) -> None:
-    assert slice_count(RunFolder(run.path), tmp_path) == len(found.slices)
-
-
-def test_too_many_slices_of_functions_are_left_out(
-    run: gpuprof.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timeline_module, "MOST_SLICES", 16)  # more than there are spans
-    with pytest.warns(RuntimeWarning, match="a page holds the timeline of 16 at most"):
-        page = run.flamegraph(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "a page holds the timeline of 16 at most" in script(page, "timeline-head")
 
 
 def test_a_run_without_paths_has_its_timeline(run: gpuprof.Run, tmp_path: Path) -> None:

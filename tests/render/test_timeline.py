@@ -21,7 +21,8 @@ import gpuprof
 from gpuprof.cli.main import execute
 from gpuprof.errors import RunError
 from gpuprof.render import timeline as timeline_module
-from gpuprof.render.timeline import planes, thinned, zigzag
+from gpuprof.render.timeline import thinned
+from gpuprof.render.timeline_columns import planes, zigzag
 from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.imports.import_facts import ImportFacts
 from gpuprof.run.imports.imported_run import imported_run, kind_code
@@ -300,16 +301,25 @@ def test_a_run_without_calls_makes_a_page(tmp_path: Path) -> None:
     assert (found.slices, found.head["count"]) == ([], 0)
 
 
-def test_a_run_with_too_many_slices_has_a_hint(
+def test_a_run_without_paths_and_with_too_many_slices_has_a_hint(
     record: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Runs of versions that wrote no `path_id`, by which slices are summed up."""
     monkeypatch.setattr(timeline_module, "MOST_SLICES", 13)
-    with pytest.warns(RuntimeWarning, match="gpuprof: This run has at least 14 slices"):
-        page = page_of(record(nested_program).run, tmp_path)
+    monkeypatch.setattr(timeline_module, "BUDGET", 13)
+    path = record(nested_program).run.path
+    part = parquet_of(path, "spans")
+    rows = gpuprof.open(path).sql("SELECT * EXCLUDE (path_id, rank) FROM spans")
+    rows.write_parquet(str(part.with_suffix(".new")))
+    part.with_suffix(".new").replace(part)
+    forget_parts(path)
+    with pytest.warns(RuntimeWarning, match="gpuprof: This run of an earlier version has 14 slices"):
+        page = page_of(gpuprof.open(path), tmp_path)
     head = json.loads(script(page, "timeline-head"))
     assert head.keys() == {"left_out"}
-    assert "14 slices" in head["left_out"]
     assert "gpuprof export RUN -o trace.pftrace" in head["left_out"]
+    full = shown(gpuprof.open(path), tmp_path, full=True)
+    assert len(full.slices) == 14
 
 
 def test_a_damaged_table_leaves_the_flame_graph(record: Any, tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import duckdb
 import pytest
+from cpu_work import busy
 
 import gpuprof
 from gpuprof.record.stack_file import StackFile
 from gpuprof.record.stack_sampler import why_not
 from gpuprof.run import spanless, writer
 from gpuprof.run.format import TABLES
-from tests.support.cpu_work import busy
 
 Made = Callable[..., Path]
 

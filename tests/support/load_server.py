@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -101,12 +102,12 @@ class LoadServer:
 
 
 @contextmanager
-def serving(responders: dict[str, Responder]) -> Iterator[LoadServer]:
-    """Serve until the block ends, on a port that the system chooses."""
+def serving(responders: dict[str, Responder], context: ssl.SSLContext | None = None) -> Iterator[LoadServer]:
+    """Serve until the block ends, on a port that the system chooses; with a context over TLS."""
     server = LoadServer(responders)
     loop = asyncio.new_event_loop()
     listening = loop.run_until_complete(
-        loop.create_server(lambda: Exchange(server), "127.0.0.1", 0, backlog=512)
+        loop.create_server(lambda: Exchange(server), "127.0.0.1", 0, backlog=512, ssl=context)
     )
     server.port = listening.sockets[0].getsockname()[1]
     thread = threading.Thread(target=loop.run_forever)

@@ -34,6 +34,39 @@ class PageTimeline:
     readings: dict[tuple[str, str], list[tuple[float, float]]]
 
 
+class Band(NamedTuple):
+    track: str
+    lane: int
+    level: int
+    start_ns: int
+    slices: int
+    busy_ns: int
+    longest: str
+
+
+class NameSum(NamedTuple):
+    name: str
+    kind: int
+    start_ns: int
+    slices: int
+    total_ns: int
+    outermost_ns: int
+    own_ns: int
+
+
+@dataclass
+class MergedCalls:
+    """The calls that a page does not have one by one."""
+
+    slices: int
+    below_ns: int
+    begin_ns: int
+    band_ns: int
+    sum_ns: int
+    bands: list[Band]
+    sums: list[NameSum]
+
+
 def script(page: str, name: str) -> str:
     found = re.search(f'<script type="[^"]*" id="{name}">(.*?)</script>', page, re.DOTALL)
     assert found is not None
@@ -41,14 +74,7 @@ def script(page: str, name: str) -> str:
 
 
 def timeline_of(page: str) -> PageTimeline:
-    head = json.loads(script(page, "timeline-head"))
-    raw = base64.b64decode(script(page, "timeline-columns"))
-    raw = gzip.decompress(raw) if head["gzip"] else raw
-    ends = list(accumulate(head["columns"].values()))
-    assert ends[-1] == len(raw)
-    parts = {
-        name: raw[end - size : end] for (name, size), end in zip(head["columns"].items(), ends, strict=True)
-    }
+    head, parts = _parts_of(page)
     numbers = struct.unpack(f"<{len(parts['classes']) // 4}i", parts["classes"])
     count = head["classes"]
     columns = [numbers[i * count : (i + 1) * count] for i in range(4)]
@@ -56,6 +82,51 @@ def timeline_of(page: str) -> PageTimeline:
     return PageTimeline(
         head, _slices(head, parts, classes), classes, list(numbers[4 * count :]), _readings(head, parts)
     )
+
+
+def _parts_of(page: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    head = json.loads(script(page, "timeline-head"))
+    raw = base64.b64decode(script(page, "timeline-columns"))
+    raw = gzip.decompress(raw) if head["gzip"] else raw
+    ends = list(accumulate(head["columns"].values()))
+    assert ends[-1] == len(raw)
+    return head, {
+        name: raw[end - size : end] for (name, size), end in zip(head["columns"].items(), ends, strict=True)
+    }
+
+
+def merged_of(page: str) -> MergedCalls:
+    head, parts = _parts_of(page)
+    merged = head["merged"]
+    names = [head["names"][name] for name in merged["names"]]
+    counts, widths = ({key: merged[key][of] for key in ("bands", "sums")} for of in ("count", "width"))
+    columns = {
+        name: _numbers(part, counts["bands" if name.startswith("band") else "sums"])
+        for name, part in parts.items()
+        if name.startswith(("band.", "sum."))
+    }
+    bands: list[Band] = []
+    for track in head["tracks"]:
+        for lane, level, _, count in track["rows"]:
+            stretch = 0
+            for at in range(len(bands), len(bands) + count):
+                stretch += columns["band.step"][at]
+                start = merged["begin"] + stretch * widths["bands"]
+                sums = (columns["band.slices"][at], columns["band.busy"][at], names[columns["band.key"][at]])
+                bands.append(Band(f"{track['of']}/{track['name']}", lane, level, start, *sums))
+    assert len(bands) == counts["bands"]
+    own = _signed(parts["sum.own"], counts["sums"])
+    starts = [merged["begin"] + step * widths["sums"] for step in accumulate(columns["sum.step"])]
+    rows = zip(
+        columns["sum.key"],
+        starts,
+        *(columns[f"sum.{name}"] for name in ("slices", "total", "outermost")),
+        own,
+        strict=True,
+    )
+    sums_of = [NameSum(names[key], merged["kinds"][key], *rest) for key, *rest in rows]
+    facts = (merged["slices"], merged["below"], merged["begin"], widths["bands"], widths["sums"])
+    return MergedCalls(*facts, bands, sums_of)
 
 
 def _numbers(part: bytes, count: int) -> list[int]:
@@ -76,7 +147,7 @@ def _slices(head: dict[str, Any], parts: dict[str, bytes], classes: list[Any]) -
     launchers += accumulate(_signed(parts["launcher"], count - head["on_threads"]))
     slices: list[PageSlice] = []
     for track in head["tracks"]:
-        for lane, level, size in track["rows"]:
+        for lane, level, size, _ in track["rows"]:
             end = head["base"]
             for _ in range(size):
                 i = len(slices)

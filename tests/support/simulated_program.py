@@ -92,10 +92,10 @@ class Host:
         )
         self.now_ns += CALL_NS
 
-    def wait(self, stream: int = 7) -> None:
-        """Wait until a stream has done everything."""
+    def wait(self, stream: int = 7, least_ns: int = 100) -> None:
+        """Wait until a stream has done everything; the call takes `least_ns` if it has."""
         begin = self.now_ns
-        self.now_ns = max(begin + 100, self.ends_ns.get(stream, 0) + RETURN_NS)
+        self.now_ns = max(begin + least_ns, self.ends_ns.get(stream, 0) + RETURN_NS)
         self._synchronization("stream", stream, begin)
 
     def record(self, event: int, stream: int) -> None:

@@ -93,7 +93,8 @@ def load_tree(run: RunFolder) -> CallTree:
     except duckdb.Error as error:
         raise RunError(
             "damaged",
-            f"the table call_tree of {run.path} is damaged ({reason_of(error)}): restore it from a copy",
+            f"the table call_tree of {run.path} is damaged ({reason_of(error)})",
+            hint="restore it from a copy",
         ) from None
     places: dict[str, int] = {}
     name = np.array([places.setdefault(text, len(places)) for text in columns["name"]], dtype=np.int32)

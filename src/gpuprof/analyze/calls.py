@@ -55,29 +55,25 @@ class Calls:
     start_ns: Ints
     duration_ns: Ints
     own_ns: npt.NDArray[np.float64]
+    is_main: npt.NDArray[np.bool_]  # whether the main thread of its process made it
 
 
-def load_calls(folder: RunFolder, tree: CallTree, *, main_threads: bool = False) -> Calls | None:
-    """Return the calls of the program's threads; None where the run does not record their paths.
-
-    With `main_threads`, those of the main threads of processes only.
-    """
+def load_calls(folder: RunFolder, tree: CallTree) -> Calls | None:
+    """Return the calls of the program's threads; None where the run does not record their paths."""
     place = _places(folder)
     if place is None:
         return None
     columns = folder.columns(_SPANS)
     columns = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
-    known = (columns["path_id"] >= 0) & (columns["path_id"] < len(place))
-    columns = {name: column[known] for name, column in columns.items()}
-    node = place[columns["path_id"]]
-    columns = {name: column[node >= 0] for name, column in columns.items()}
-    node = node[node >= 0]
+    path = columns.pop("path_id")
+    node = np.append(place, -1)[np.where((path >= 0) & (path < len(place)), path, -1)]
+    known = node >= 0
+    if not known.all():  # copies of columns of ten million calls are not small
+        columns = {name: column[known] for name, column in columns.items()}
+        node = node[known]
     own = _self_times(tree, node, columns)
-    start, duration = columns["start_ns"], columns["duration_ns"]
-    if main_threads:
-        is_main = columns["thread_id"] == tree.process_id[node]
-        return Calls(node[is_main], start[is_main], duration[is_main], own[is_main])
-    return Calls(node, start, duration, own)
+    is_main = columns["thread_id"] == tree.process_id[node]
+    return Calls(node, columns["start_ns"], columns["duration_ns"], own, is_main)
 
 
 def load_gpu_calls(folder: RunFolder) -> Calls | None:
@@ -88,7 +84,7 @@ def load_gpu_calls(folder: RunFolder) -> Calls | None:
     node, start, duration = (
         np.asarray(columns[name], dtype=np.int64) for name in ("node", "start_ns", "duration_ns")
     )
-    return Calls(node, start, duration, duration.astype(np.float64))
+    return Calls(node, start, duration, duration.astype(np.float64), np.zeros(len(node), dtype=np.bool_))
 
 
 def _places(folder: RunFolder) -> Ints | None:

@@ -128,7 +128,7 @@ def device_use(
     except duckdb.Error as error:
         table = "the table samples" if path is None else f"the table samples of {path}"
         raise RunError(
-            "damaged", f"{table} is damaged ({reason_of(error)}): restore it from a copy"
+            "damaged", f"{table} is damaged ({reason_of(error)})", hint="restore it from a copy"
         ) from None
     by_device: dict[int, dict[str, _Metric]] = {}
     for device, metric, *figures in metrics:

@@ -233,7 +233,9 @@ def compare_runs(
     runs = load_compared(new, old, "gpu" if by == "kernel" else "cpu")
     if scaling == "calls" and not can_scale_by_calls(runs.new, runs.old):
         raise RunError(
-            "no_scale", "the runs repeat no call often enough to be scaled by it: scale by total, or not"
+            "no_scale",
+            "the runs repeat no call often enough to be scaled by it",
+            hint="scale by total, or not",
         )
     metas = [[folder.meta for folder, _ in side] for side in (new, old)]
     return summarize_difference(

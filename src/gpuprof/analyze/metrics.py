@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
+from gpuprof import _native
 from gpuprof.analyze.call_tree import CallTree, has_gpu_time, on_gpu, subtree_sums
 from gpuprof.analyze.calls import Calls, load_calls
 from gpuprof.analyze.phases import ranks_of
@@ -45,12 +46,12 @@ class Weight:
 
 def weights_of(folder: RunFolder, tree: CallTree) -> list[Weight]:
     """Return all weights that a run has, in the order of WEIGHTS."""
-    main = on_main_threads(folder, tree)
+    calls = _unless_damaged(lambda: load_calls(folder, tree))
+    main = None if calls is None else on_main_threads(folder, tree, calls)
     found = [] if main is None else [Weight("main", main)]
     found.append(Weight("cpu", tree))
     if has_gpu_time(tree):
         found.append(Weight("gpu", on_gpu(tree)))
-    calls = _calls_of(folder, tree)
     if calls is not None and len(calls.node):
         found.append(Weight("wall", on_wall(tree, calls, folder.meta)))
     if folder.meta.get("work"):
@@ -61,10 +62,6 @@ def weights_of(folder: RunFolder, tree: CallTree) -> list[Weight]:
     if (tree.kind == _KERNEL).any():
         found.append(Weight("launches", by_launches(tree), "launches"))
     return found
-
-
-def _calls_of(folder: RunFolder, tree: CallTree) -> Calls | None:
-    return _unless_damaged(lambda: load_calls(folder, tree))
 
 
 def _unless_damaged(read: Callable[[], T]) -> T | None:
@@ -115,20 +112,20 @@ def _why_missing(asked: str, folder: RunFolder) -> str:
 # ---- wall time of the main process: what its main thread did -------------------------------------
 
 
-def on_main_threads(folder: RunFolder, tree: CallTree) -> CallTree | None:
+def on_main_threads(folder: RunFolder, tree: CallTree, calls: Calls) -> CallTree | None:
     """Return the tree with the time of the main thread of the process that was started.
 
     It adds up to the wall time of the process. Of processes that a launcher has numbered (ranks) each has its
-    own. None where the run does not have the thread of each call, or nothing of a main thread.
+    own. None where the run has nothing of a main thread. `calls` are those of all threads.
     """
     ranks = [process_id for _, process_id in ranks_of(folder.meta)]
     chosen = np.isin(tree.process_id, ranks or [folder.meta.get("process_id") or 0])
-    found = _unless_damaged(lambda: (load_calls(folder, tree, main_threads=True), _main_frames(folder)))
-    calls, frames = found or (None, set())
-    if calls is None or not chosen.any():
+    frames = _unless_damaged(lambda: _main_frames(folder))
+    if frames is None or not chosen.any():
         return None
-    own = np.bincount(calls.node, calls.own_ns, minlength=len(tree)).round().astype(np.int64)
-    called = np.bincount(calls.node, minlength=len(tree)) > 0
+    node, own_ns = calls.node[calls.is_main], calls.own_ns[calls.is_main]
+    own = np.bincount(node, own_ns, minlength=len(tree)).round().astype(np.int64)
+    called = np.bincount(node, minlength=len(tree)) > 0
     sampled = _of_main_thread(tree, called, frames)
     if not (chosen & (called | sampled)).any():
         return None
@@ -155,8 +152,6 @@ def _of_main_thread(tree: CallTree, called: npt.NDArray[np.bool_], frames: set[s
 
 # ---- wall time of a path: it counts once, however many threads it passes for --------------------------
 
-_LARGEST = 1 << 62
-
 
 def on_wall(tree: CallTree, calls: Calls, meta: Mapping[str, Any]) -> CallTree:
     """Return the tree with wall-clock times.
@@ -169,41 +164,8 @@ def on_wall(tree: CallTree, calls: Calls, meta: Mapping[str, Any]) -> CallTree:
     node, start, end = calls.node, calls.start_ns, calls.start_ns + calls.duration_ns
     node, start, end = _with_groups(tree, node, start, end)
     node, start, end = _with_processes(tree, meta, node, start, end)
-    total = covered_ns(node, start, end, len(tree))
-    above = tree.parent[node].astype(np.int64)
-    inner = above >= 0
-    children = covered_ns(above[inner], start[inner], end[inner], len(tree))
-    both = covered_ns(
-        np.concatenate([node, above[inner]]),
-        np.concatenate([start, start[inner]]),
-        np.concatenate([end, end[inner]]),
-        len(tree),
-    )
-    return dataclasses.replace(tree, total_ns=total, own_ns=both - children)
-
-
-def covered_ns(node: Ints, start: Ints, end: Ints, nodes: int) -> Ints:
-    """Return for each node the length of the union of its intervals."""
-    if not len(node):
-        return np.zeros(nodes, dtype=np.int64)
-    order = np.lexsort((start, node))
-    node, start, end = node[order], start[order], end[order]
-    # One running maximum serves all nodes where each begins after the end of the one before it. Nodes are
-    # numbered again, so that the numbers stay small.
-    first = int(start.min())
-    length = int(end.max()) - first + 1
-    used, rank = np.unique(node, return_inverse=True)
-    if len(used) > 1 and len(used) * length > _LARGEST:
-        low = node < used[len(used) // 2]
-        parts = [covered_ns(node[half], start[half], end[half], nodes) for half in (low, ~low)]
-        return parts[0] + parts[1]
-    offset = rank.reshape(-1).astype(np.int64) * length - first
-    reached = np.maximum.accumulate(end + offset)
-    before = np.concatenate(([np.iinfo(np.int64).min], reached[:-1]))
-    fresh = np.maximum(0, end + offset - np.maximum(start + offset, before))
-    sums = np.zeros(nodes, dtype=np.int64)
-    np.add.at(sums, node, fresh)
-    return sums
+    total, own = _native.wall_times(tree.parent, node, start, end, np.argsort(start, kind="stable"))
+    return dataclasses.replace(tree, total_ns=total, own_ns=own)
 
 
 def _with_groups(tree: CallTree, node: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:

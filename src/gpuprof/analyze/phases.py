@@ -103,6 +103,9 @@ class RankSteps:
 class Phases:
     """Wall time of the main process; its phases add up to it.
 
+    Of an imported trace, which is a part of a program, `startup_ns` is what it has before the first step and
+    `closing_ns` what it has after the last one; `is_trace` is true.
+
     `others_ns` is the time in phases outside the steps: "evaluation", "generation", "inference" (other calls
     of models without gradients) and "checkpoint"; None where it was not recorded. `startup_ns`, `between_ns`
     and `closing_ns` are the rest before, between and after the steps. Without steps, all of the rest is
@@ -118,6 +121,7 @@ class Phases:
     closing_ns: int
     ranks: tuple[RankSteps, ...] = ()
     others_ns: dict[str, int | None] = field(default_factory=dict)
+    is_trace: bool = False
 
     @property
     def last_rank(self) -> RankSteps | None:
@@ -138,9 +142,7 @@ class Phases:
 
 
 def read_phases(run: RunFolder) -> Phases | None:
-    """Return the phases of the process that was started; None for an imported run."""
-    if run.meta.get("imported"):
-        return None
+    """Return the phases of the process that was started; None for an imported run without steps."""
     process_id: Any = run.meta.get("process_id")
     parts = [each for each in run.meta.get("processes") or () if each.get("process_id") == process_id]
     if not parts:
@@ -158,6 +160,9 @@ def read_phases(run: RunFolder) -> Phases | None:
         if each in by_process
     )
     steps = by_process.get(process_id, [])
+    is_trace = bool(run.meta.get("imported"))
+    if is_trace and not steps:
+        return None
     imports = _imports(run, process_id)
     others = _others(run, process_id)
     taken = Intervals.union(*_columns([step[:2] for step in steps] + [each[1:] for each in others]))
@@ -174,6 +179,7 @@ def read_phases(run: RunFolder) -> Phases | None:
         closing_ns=closing_ns,
         ranks=ranks,
         others_ns=_sums(run, others, has_samples=imports is not None),
+        is_trace=is_trace,
     )
 
 

@@ -51,7 +51,6 @@ _CHOICE = "summary(process=...) or --process takes an id or all"
 
 
 _REST = {
-    "untracked": "outside everything recorded",
     "span": "spans",
     "layer": "layers",
     "operator": "operators",
@@ -282,11 +281,11 @@ class Summary:
     def _coverage(self) -> str:
         share = self.covered_ns / self.total_ns if self.total_ns else None
         if self.by == "kernel":
-            return f"{format_duration(self.total_ns)} on GPUs, the sum over all streams"
+            return f"{format_duration(self.total_ns)} on GPUs (sum over all streams)"
         what = "Python functions" if self.by == "python" else f"{self.by}s"
         line = (
             f"{what} cover {format_duration(self.covered_ns)} ({format_share(share)}) of "
-            f"{format_duration(self.total_ns)}, the sum over all threads and tasks"
+            f"{format_duration(self.total_ns)} (sum over all threads and tasks)"
         )
         if self.rest_ns and self.total_ns:
             parts = [
@@ -301,7 +300,7 @@ class Summary:
         held_ns = sum(row.gpu_own_ns or 0 for row in self.rows)
         return (
             f"{line}\n{self.by}s cover {format_duration(held_ns)} of the "
-            f"{format_duration(self.gpu_total_ns)} on GPUs, the sum over all streams"
+            f"{format_duration(self.gpu_total_ns)} on GPUs (sum over all streams)"
         )
 
 
@@ -421,7 +420,8 @@ def _choose_processes(
             known = ", ".join(map(str, recorded[:8])) or "none"
             raise RunError(
                 "unknown_process",
-                f"process {process} is not in this run: it recorded {known}; choose one, or all",
+                f"process {process} is not in this run: it recorded {known}",
+                hint="choose one, or all",
             )
         return (process,), ()
     chosen = tuple(each for each in recorded if each in default) or recorded[:1]

@@ -104,6 +104,9 @@ DTYPES: tuple[str, ...] = get_args(Dtype)
 DEVICES: tuple[str, ...] = get_args(Device)
 
 
+MOST_REPLICAS = 64
+
+
 @dataclass(frozen=True, slots=True)
 class SystemSpec:
     """A model, the framework that runs it, and its inputs.
@@ -112,7 +115,8 @@ class SystemSpec:
     that of one sample, None for the model's own. `dtype` None is the model's own, float32 where it has none.
     `data` is "synthetic", a folder of images in class folders, or a `.npz` file. `recipe` is a name of
     `recipes.RECIPES` with its options, such as "pruned:0.5"; `with_recipe` sets what belongs to it.
-    `combination` is for ensembles and cascades, whose `model` is only their text.
+    `combination` is for ensembles and cascades, whose `model` is only their text. `replicas` is how many
+    processes call the model at the same time; the latency is that of one of them, the throughput that of all.
     """
 
     model: str
@@ -125,8 +129,15 @@ class SystemSpec:
     trust_pickle: bool = False
     recipe: str | None = None
     combination: Combination | None = None
+    replicas: int = 1
 
     def __post_init__(self) -> None:
+        if not (_is_count(self.replicas, 1) and self.replicas <= MOST_REPLICAS):
+            raise BenchmarkError(
+                "invalid_replicas",
+                f"{self.replicas} replicas cannot be measured",
+                hint=f"use a whole number from 1 to {MOST_REPLICAS}",
+            )
         if min(self.input_shape or (1,)) < 1:
             raise BenchmarkError(
                 "invalid_input_shape",
@@ -170,6 +181,12 @@ class Combination:
                 hint="use a number from 0 to 1, such as 0.9",
             )
         for part in self.parts:
+            if part.replicas != 1:
+                raise BenchmarkError(
+                    "replicas_of_part",
+                    f"{part.model!r} has {part.replicas} replicas, and is a part of an {self.kind}",
+                    hint=f"write replicas:{part.replicas}: before the {self.kind}",
+                )
             if part.combination is not None:
                 raise BenchmarkError(
                     "nested_combination",

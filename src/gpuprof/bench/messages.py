@@ -444,6 +444,21 @@ TEMPLATES: dict[str, Template] = {
     "gate_needs_labels": (
         "the interval crosses the threshold of {margin:percent}: more labeled samples make it narrower"
     ),
+    "gate_needs_requests": (
+        "the interval crosses the threshold of {margin:percent}: longer runs, or more of them, make it "
+        "narrower"
+    ),
+    "gate_one_load": "one run does not show how runs differ: make 5 of each",
+    "load_correlated": (
+        "waiting requests delay those after them for longer than a twentieth of the run: run longer, or make "
+        "5 runs"
+    ),
+    "load_too_few": (
+        "the requests of the run are correlated, and count as {effective:,} independent ones; this quantile "
+        "needs {needed:,}: run longer, or make 5 runs"
+    ),
+    "load_failures_decide": "failed requests, which are the latest, decide this quantile",
+    "goodput_not_judged": "goodput is not judged, since the targets differ: {goals:list;}",
     "gate_one_run": "one process run does not show how runs differ: make 10 of each",
     "gate_crosses": (
         "the interval crosses the threshold of {margin:percent}: more process runs make it narrower"

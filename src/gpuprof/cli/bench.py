@@ -143,8 +143,8 @@ class BenchOptions(MeasuringOptions):
     "models",
     multiple=True,
     metavar="NAME",
-    help="Measure this model instead of MODEL, with one process run of 10 + 50 calls for the batch sizes "
-    "1,8,32,128. both: resnet50 and vit_b_16. Repeatable.",
+    help="Measure NAME in one process run: 10 warm-up and 50 measured calls at the batch sizes 1,8,32,128. "
+    "both is resnet50 and vit_b_16. Repeatable. Replaces MODEL.",
 )
 @measuring_options(process_runs=PROCESS_RUNS)
 @click.option(
@@ -165,7 +165,8 @@ class BenchOptions(MeasuringOptions):
     default="csv,json,md",
     callback=_formats,
     show_default=True,
-    help="Write these formats.",
+    metavar="csv,json,md",
+    help="Write result files in these formats.",
 )
 @click.option(
     "--report",

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from gpuprof.bench.options import ComparisonOptions
+from gpuprof.cli.load_comparison import ReportOptions, run_loads
 from gpuprof.cli.measuring import (
     EXIT_INCONCLUSIVE,
     EXIT_TERMINATED,
@@ -49,17 +51,6 @@ def _reports(_context: click.Context, _parameter: click.Parameter, value: str) -
             "unknown_format", f"{value!r} is not a list of formats; hint: use {','.join(REPORTS)}."
         )
     return words
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions:
-    """Options of both commands for their output."""
-
-    fresh: bool
-    resume: bool
-    reports: tuple[str, ...]
-    output_dir: str | None
-    as_json: bool
 
 
 def _report_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -97,6 +88,7 @@ class CompareOptions(ReportOptions, ComparisonOptions):
     variants: str | None
     models: str | None
     interleave: bool
+    load: str | None
 
     def plan(self) -> ComparisonPlan:
         """Return the plan. Raises BenchmarkError for invalid options."""
@@ -168,15 +160,29 @@ class CompareOptions(ReportOptions, ComparisonOptions):
 @click.option(
     "--traffic", metavar="90,10", help="Set the traffic split of the A/B test, in percent. Default: 50,50."
 )
+@click.option(
+    "--load", metavar="'rate=200,duration=30s'",
+    help="Compare the variants under this load: rate, duration, pattern, scenario, concurrency, slo, runs "
+    "and others, as of gpuprof load.",
+)  # fmt: skip
 @_report_options
 @typed(CompareOptions)
 def compare(options: CompareOptions) -> None:
     """Measure variants in fresh processes, compare their speed and outputs, and recommend one.
 
     A variant is NAME:MODEL, with MODEL as in gpuprof bench. MODEL@RECIPE optimizes it first. Example:
-    'fp32:model.py:build,int8:model.py:build@int8-dynamic'.
+    'fp32:model.py:build,int8:model.py:build@int8-dynamic'. Folders of gpuprof load are variants too:
+    'old:loads/old,new:loads/new'.
     """
-    _run(options.plan(), options)
+    from gpuprof.load.comparison_plan import plan_loads
+
+    plan = options.plan()
+    loads = plan_loads(plan, options.load)
+    if loads is None:
+        _run(plan, options)
+    else:
+        _refuse_options_of_calls()
+        run_loads(loads, options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +200,31 @@ class SuiteOptions(ReportOptions):
 def suite(options: SuiteOptions) -> None:
     """Compare the variants in SUITE.toml, as gpuprof compare does. Continue an interrupted suite."""
     from gpuprof.bench.compare.plan import read_suite
+    from gpuprof.load.comparison_plan import read_load_suite
 
-    _run(read_suite(Path(options.suite_file)), options)
+    path = Path(options.suite_file)
+    loads = read_load_suite(path)
+    if loads is None:
+        _run(read_suite(path), options)
+    else:
+        run_loads(loads, options)
+
+
+# What calls one after the other have, and requests have not.
+_OF_CALLS = (
+    "batch_sizes", "launches", "duration", "iterations", "warmup", "dataset", "split", "accuracy_samples",
+    "accuracy", "metrics", "accuracy_margin", "price_per_hour", "interleave", "traffic", "profile", "slo",
+)  # fmt: skip
+
+
+def _refuse_options_of_calls() -> None:
+    context = click.get_current_context()
+    for name in _OF_CALLS:
+        if name in context.params and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = next(each for each in context.command.params if each.name == name).opts[0]
+            raise UsageError(
+                "options_of_calls", f"{option} is not an option of loads; hint: omit it, or see --load."
+            )
 
 
 def _run(plan: ComparisonPlan, options: ReportOptions) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from gpuprof.cli.options import fraction, typed
 from gpuprof.cli.usage import BadParameter, UsageError
@@ -24,7 +25,10 @@ _SHOWN = 5
 SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
 
 
-METRICS = ("p50", "p95", "p99", "mean", "throughput", "memory", "process-memory", "energy", "accuracy")
+METRICS = (
+    "p50", "p95", "p99", "mean", "throughput", "memory", "process-memory", "energy", "accuracy",
+    "service-p50", "service-p99", "ttft-p99", "success", "goodput",
+)  # fmt: skip
 
 
 def _thresholds(
@@ -49,7 +53,7 @@ def _thresholds(
 class GateOptions:
     """The options of `gpuprof gate`."""
 
-    baseline: str | None
+    baseline: tuple[str, ...]
     history: tuple[str, ...]
     candidates: tuple[str, ...]
     margin: float
@@ -66,11 +70,21 @@ class GateOptions:
         from gpuprof.bench.results.run_figures import RunMetric
 
         own = {RunMetric(name): value for name, value in self.thresholds.items()}
-        return Thresholds(self.margin, own, tuple(map(RunMetric, self.metrics)) or None)
+        metrics = tuple(map(RunMetric, self.metrics)) or None
+        source = click.get_current_context().get_parameter_source("margin")
+        if source is ParameterSource.DEFAULT:
+            return Thresholds(self.margin, own, metrics)
+        return Thresholds(self.margin, own, metrics, load_margin=self.margin)
 
 
 @click.command("gate")
-@click.option("--baseline", metavar="BASE.json", help="Compare with this result file of gpuprof bench.")
+@click.option(
+    "--baseline",
+    multiple=True,
+    metavar="BASE.json|FOLDER",
+    help="Compare with this result file of gpuprof bench, or folder of gpuprof load. Repeatable for folders: "
+    "each is an independent run.",
+)
 @click.option(
     "--history",
     multiple=True,
@@ -82,8 +96,9 @@ class GateOptions:
     "candidates",
     multiple=True,
     required=True,
-    metavar="NEW.json",
-    help="Check this result file. With --history, repeatable: files of separate measurements.",
+    metavar="NEW.json|FOLDER",
+    help="Check this result file, or folder of gpuprof load. Repeatable for folders, and with --history: "
+    "files of separate measurements.",
 )
 @click.option(
     "--margin",
@@ -91,7 +106,7 @@ class GateOptions:
     default="1%",
     show_default=True,
     callback=fraction,
-    help="Set the equivalence margin of the median (p50): smaller slowdowns pass.",
+    help="Set the equivalence margin of the median (p50): smaller slowdowns pass. Default of loads: 5%.",
 )
 @click.option(
     "--threshold",
@@ -99,8 +114,8 @@ class GateOptions:
     multiple=True,
     metavar="METRIC=PERCENT",
     callback=_thresholds,
-    help="Set the threshold of a metric, as in p99=20%. Repeatable. Defaults: p95 10%, p99 20%, accuracy 1%, "
-    "others 5%.",
+    help="Set the threshold of a metric, as in p99=20%. Repeatable. Defaults: p95 10%, p99 20%, accuracy and "
+    "goodput 1%, success 0.5%, others 5%.",
 )
 @click.option(
     "--metric",
@@ -121,20 +136,17 @@ class GateOptions:
 def gate(options: GateOptions) -> None:
     """Compare the results NEW.json with BASE.json, or with a history.
 
-    Compares the median, mean and tail of the times, memory, throughput and energy, and the accuracies of
-    two reports of gpuprof compare (.json). Exit with 0 if nothing is
+    Compares the median, mean and tail of the times, memory, throughput and energy, the accuracies of
+    two reports of gpuprof compare (.json), and of loads latency, service time, throughput, and the
+    fractions of requests that succeeded and that met the target. Exit with 0 if nothing is
     worse by more than its threshold, with 1 if something is, with 3 if the result is inconclusive (too few
     process runs, too much noise, a busy machine), with 2 if the files cannot be compared.
     """
-    if (options.baseline is None) == (not options.history):
+    if bool(options.baseline) == bool(options.history):
         raise UsageError(
             "no_baseline", "no baseline; hint: name either --baseline BASE.json or --history FOLDER."
         )
-    if options.baseline is not None and len(options.candidates) > 1:
-        raise UsageError(
-            "needs_history", "several --candidate need --history; hint: name one with --baseline."
-        )
-    found, old, new = _with_history(options) if options.baseline is None else _with_baseline(options)
+    found, old, new = _with_baseline(options) if options.baseline else _with_history(options)
     from gpuprof.bench.gate.text import gate_text
 
     cause = _cause(old, new, options.flamegraph) if found.worse or options.flamegraph else None
@@ -147,10 +159,16 @@ def gate(options: GateOptions) -> None:
 
 
 def _with_baseline(options: GateOptions) -> tuple[Gate, ResultFile, ResultFile]:
-    from gpuprof.bench.gate.comparison_file import read_gate_file
+    from gpuprof.bench.gate.comparison_file import read_gate_side
     from gpuprof.bench.gate.gate import judge
+    from gpuprof.bench.results.readers import has_folder_reader
 
-    old, new = read_gate_file(Path(options.baseline or "")), read_gate_file(Path(options.candidates[0]))
+    places = [Path(each) for each in options.candidates]
+    if len(places) > 1 and not has_folder_reader(places[0]):
+        raise UsageError(
+            "needs_history", "several --candidate need --history; hint: name one with --baseline."
+        )
+    old, new = read_gate_side([Path(each) for each in options.baseline]), read_gate_side(places)
     limits = options.limits()
     return judge(old, new, limits, any_machine=options.any_machine, any_load=options.any_load), old, new
 
@@ -158,7 +176,7 @@ def _with_baseline(options: GateOptions) -> tuple[Gate, ResultFile, ResultFile]:
 def _with_history(options: GateOptions) -> tuple[Gate, ResultFile, ResultFile]:
     """Compare with a history; the newest recorded runs of both sides are compared."""
     from gpuprof.bench.gate.history import judge_history
-    from gpuprof.bench.results.stored import read_history
+    from gpuprof.bench.results.stored_history import read_history
 
     candidates = [Path(each) for each in options.candidates]
     read = read_history(options.history, candidates, any_machine=options.any_machine)
@@ -217,7 +235,8 @@ def _cause_text(found: Gate, cause: dict[str, Any] | None) -> str:
 
     if cause is None:
         hint = "hint: measure both with gpuprof bench --profile to find the slower layer"
-        return f"\n{hint}\n" if found.worse else ""
+        of_calls = any(row.configuration.load is None for row in found.worse)
+        return f"\n{hint}\n" if of_calls else ""
     lines = []
     for by in SUMMARY_ORDER:
         rows = [row for row in cause.get(by, {}).get("rows", ()) if row["state"] in ("slower", "new")]

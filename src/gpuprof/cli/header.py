@@ -171,7 +171,7 @@ def _stacks(stacks: Mapping[str, Any] | None) -> str:
     if not stacks:
         return ""
     words = f"{_counted(stacks['samples'], 'stack sample')} of {_counted(stacks['threads'], 'thread')}"
-    return f"{words}, one every {format_duration(stacks['interval_ns'])} at most"
+    return f"{words}, at most one every {format_duration(stacks['interval_ns'])}"
 
 
 def _device(use: DeviceUse) -> str:
@@ -223,4 +223,4 @@ def _lost(meta: Mapping[str, Any]) -> str:
     if meta.get("totals") is None:
         return ""
     lost = ", ".join(loss_text(each) for each in losses(meta))
-    return lost or ("nothing" if meta.get("complete") else "unknown")
+    return lost or ("no events" if meta.get("complete") else "unknown")

@@ -90,6 +90,7 @@ class LoadCommandOptions(SystemOptions):
     max_batch: int | None
     batch_wait: float | None
     as_json: bool
+    profile: bool
     allowed_hosts: tuple[str, ...]
     headers: dict[str, str]
     method: str
@@ -102,11 +103,19 @@ class LoadCommandOptions(SystemOptions):
     shapes: dict[str, tuple[int, ...]]
     is_binary: bool
     timeout_s: float
+    ca_file: str
 
     @property
     def single_concurrency(self) -> int | None:
         """The concurrency of one run; None without it, and for a sweep."""
         return self.concurrency[0] if self.concurrency is not None and len(self.concurrency) == 1 else None
+
+    @property
+    def profile_folder(self) -> Path | None:
+        """Where the requests are recorded; None for nowhere."""
+        from gpuprof.load.result import PROFILE_FOLDER
+
+        return Path(self.out) / PROFILE_FOLDER if self.profile else None
 
     def settings(self) -> LoadSettings:
         """Return what is to be run."""
@@ -140,13 +149,16 @@ class LoadCommandOptions(SystemOptions):
     default="server",
     show_default=True,
     metavar="NAME",
-    help="Send requests as in single-stream, multi-stream, server (Poisson), offline, closed-loop, constant, "
-    "burst, ramp, trace or soak.",
+    help="Select when requests are sent: single-stream, multi-stream, server (Poisson), offline, "
+    "closed-loop, constant, burst, ramp, trace or soak.",
 )
 @click.option("--rate", metavar="200", callback=_rate, help="Plan this many requests per second.")
 @click.option("--duration", metavar="30s", callback=_time, help="Send requests for this time. Default: 10s.")
 @click.option(
-    "--count", type=_COUNT, metavar="N", help="Send N requests: offline (default: 1000) and closed loops."
+    "--count",
+    type=_COUNT,
+    metavar="N",
+    help="Send N requests in the scenarios offline and closed-loop. Default of offline: 1000.",
 )
 @click.option(
     "--pattern",
@@ -159,13 +171,13 @@ class LoadCommandOptions(SystemOptions):
     "--concurrency",
     callback=numbers,
     metavar="1,2,4,8",
-    help="Handle at most so many requests at once; the others wait. Several: a closed loop at each. Default: "
-    "1 in process.",
+    help="Handle at most N requests at once; the others wait. With several values, run a closed loop at "
+    "each. Default: 1 for a model in this process.",
 )
 @click.option(
     "--find-max-rate",
     is_flag=True,
-    help="Search the highest rate that meets --slo, from --rate on, with --runs runs at each rate.",
+    help="Search the highest rate that meets --slo, beginning at --rate, with --runs runs at each rate.",
 )
 @click.option(
     "--runs",
@@ -178,10 +190,15 @@ class LoadCommandOptions(SystemOptions):
 @click.option(
     "--slo",
     metavar="'p99<20ms'",
-    help="Check a target: exit with 1 if it is missed, with 3 if that is inconclusive.",
+    help="Check a target. Exit with 1 if it is missed, with 3 if the result is inconclusive.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Set the seed of the plan."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Set the seed of the plan.",
 )
 @click.option(
     "--drain",
@@ -190,7 +207,7 @@ class LoadCommandOptions(SystemOptions):
     default=60.0,
     show_default=True,
     metavar="S",
-    help="Wait S seconds for responses after the last request; what is missing then counts as late.",
+    help="Wait S seconds for responses after the last request. Missing responses count as late.",
 )
 @click.option(
     "--out",
@@ -217,24 +234,31 @@ class LoadCommandOptions(SystemOptions):
     "--batch-wait",
     metavar="2ms",
     callback=_time,
-    help="With --max-batch: wait for a full batch until the oldest request has waited this time. Default: 0.",
+    help="With --max-batch: let the oldest request wait at most this long for a full batch. Default: 0.",
 )
 @click.option(
     "--mlperf",
     is_flag=True,
     help="Run a model under LoadGen, MLPerf's load generator, in its four scenarios.",
 )
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Record this process while it serves the requests, and show what the slowest ones spent their time "
+    "on.",
+)
 @system_options
 @server_options
-@click.option("--probe", is_flag=True, help="Measure the generator itself, without a TARGET.")
+@click.option("--probe", is_flag=True, help="Measure how exactly gpuprof sends requests, without a TARGET.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 @typed(LoadCommandOptions)
 def load(options: LoadCommandOptions) -> None:
-    """Send requests to TARGET by a plan and measure their latencies from the planned arrival.
+    """Send requests to TARGET at planned times. Measure each latency from the planned time.
 
-    TARGET is a model as of gpuprof bench, python:module:function, or the address of a server: http://,
+    TARGET is a model as in gpuprof bench, python:module:function, or the address of a server: http://,
     kserve+http://, kserve+grpc:// or openai+http://.
     """
+    _check_profile(options)
     if options.probe:
         _print_probe(options)
         return
@@ -252,8 +276,24 @@ def load(options: LoadCommandOptions) -> None:
     settings = options.settings()
     target = _target(options, settings)
     with terminated_like_interrupted(), _live_figures(options, settings) as progress:
-        found = run_load(target, settings, options=LoadOptions(drain_s=options.drain, progress=progress))
+        how = LoadOptions(drain_s=options.drain, progress=progress, profile=options.profile_folder)
+        found = run_load(target, settings, options=how)
     _report(found, options)
+
+
+def _check_profile(options: LoadCommandOptions) -> None:
+    """Refuse --profile where there is not one load of a target in this process."""
+    several = {
+        "--probe": options.probe,
+        "--mlperf": options.mlperf,
+        "--scenario soak": options.scenario == "soak",
+        "--find-max-rate": options.find_max_rate,
+        "several numbers for --concurrency": len(options.concurrency or ()) > 1,
+    }
+    with_it = [name for name, is_used in several.items() if is_used]
+    if options.profile and with_it:
+        raise UsageError("profile_of_one_load", f"--profile records one load of a target, and "
+                         f"{with_it[0]} is another; hint: omit one of them.")  # fmt: skip
 
 
 def _target(options: LoadCommandOptions, settings: LoadSettings) -> str | ServerTarget:
@@ -299,8 +339,9 @@ def _soak(options: LoadCommandOptions) -> None:
             options=LoadOptions(drain_s=options.drain),
             after_cycle=lambda cycles, requests: lines.add(f"{cycles} cycles, {requests:,} requests"),
         )
-    _show_several(found, options, is_conclusive=found.verdict not in ("open", "inconclusive"))
-    if found.verdict == "yes":
+    is_no = found.verdict == "yes" or 0 < found.requests == found.failed
+    _show_several(found, options, is_conclusive=is_no or found.verdict not in ("open", "inconclusive"))
+    if is_no:
         click.get_current_context().exit(EXIT_MISSED)
 
 
@@ -309,8 +350,6 @@ def _several_runs(options: LoadCommandOptions) -> None:
     from gpuprof.load.run import LoadOptions
     from gpuprof.load.several_runs import find_rate, sweep_concurrency
 
-    if options.report:
-        raise UsageError("report_of_one_run", "--report shows one run; hint: omit it.")
     if options.find_max_rate and len(options.concurrency or ()) > 1:
         raise UsageError(
             "two_searches", "--find-max-rate has one concurrency; hint: write one, as in --concurrency 4."
@@ -337,7 +376,13 @@ def _show_several(
     *,
     is_conclusive: bool = True,
 ) -> None:
+    from gpuprof.load.soak_run import SoakResult
+
     file = result.save(Path(options.out))
+    if options.report and not isinstance(result, SoakResult):
+        from gpuprof.load.several_report import write_several
+
+        write_several(result, options.report, Path(options.out))
     if options.as_json:
         click.echo(json.dumps(result.to_dict()))
     else:
@@ -359,9 +404,13 @@ def _report(found: LoadResult, options: LoadCommandOptions) -> None:
         click.echo(json.dumps(found.to_dict()))
     else:
         click.echo(str(found))
+        if found.profile is not None:
+            click.echo(f"\n{found.profiled}")
         click.echo(f"written: {click.format_filename(folder)}", err=True)
     if found.run.interrupted:
         click.get_current_context().exit(_EXIT_INTERRUPTED)
+    if found.is_failed:
+        click.get_current_context().exit(EXIT_MISSED)
     exit_for_targets([found.verdict])
 
 

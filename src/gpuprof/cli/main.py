@@ -20,7 +20,7 @@ from gpuprof.text.sanitize import escape_text
 _FIRST_STEPS = """\
 gpuprof run train.py               # record a program: layers, operators, GPU
 gpuprof summary train.gpuprof      # print where its time goes
-gpuprof flamegraph train.gpuprof   # write flame graph and timeline as one HTML page
+gpuprof flamegraph train.gpuprof   # write its flame graph and timeline as one HTML page
 
 All commands: gpuprof --help. Example: gpuprof demo. Check the installation: gpuprof doctor."""
 
@@ -38,14 +38,15 @@ COMMANDS = {
     "bench": Listed("bench", "Measure latency, throughput, memory and energy of a model."),
     "capacity": Listed("capacity", "Plan how many machines a load needs."),
     "compare": Listed("compare", "Compare variants of a model."),
-    "demo": Listed("run", "Record the installed example and write its page."),
+    "dashboard": Listed("dashboard", "Serve a page of runs and results, live and over time."),
+    "demo": Listed("run", "Record an example program and write its page."),
     "doctor": Listed("doctor", "Check what works on this machine."),
     "explain": Listed("explain", "Print causes of lost time in a run, with fixes and gains."),
     "export": Listed("exchange", "Write a run for Perfetto, speedscope and other tools."),
-    "flamegraph": Listed("pages", "Write flame graph and timeline of a run as one page."),
+    "flamegraph": Listed("pages", "Write the flame graph and timeline of a run as one page."),
     "gate": Listed("gate", "Fail if new results are worse than a baseline."),
     "import": Listed("exchange", "Convert another tool's trace to a run."),
-    "load": Listed("load", "Measure latencies of requests that arrive by a plan."),
+    "load": Listed("load", "Send requests at planned times and measure latencies."),
     "metrics": Listed("metrics", "Export live figures for Prometheus and OpenTelemetry."),
     "nsys": Listed("exchange", "Capture a program with Nsight Systems."),
     "optimize": Listed("optimize", "Write a quantized, pruned or distilled model as a file."),
@@ -53,7 +54,7 @@ COMMANDS = {
     "run": Listed("run", "Run a Python program and record where its time goes."),
     "startup": Listed("startup", "Measure the time until a model or a server is ready."),
     "suite": Listed("compare", "Compare the variants in a TOML file."),
-    "summary": Listed("summary", "Print the time of a run, or what changed between runs."),
+    "summary": Listed("summary", "Print where the time goes, or what changed between runs."),
     "top": Listed("top", "Show live figures of a program or the machine."),
     "whatif": Listed("whatif", "Predict the wall time of a run with changes."),
 }

@@ -83,22 +83,22 @@ def measuring_options(
     count = click.IntRange(min=1)
     options = (
         click.option("--framework", default="auto", metavar="NAME",
-                     help="Run models in NAME: pytorch, jax, onnxruntime, ... gpuprof bench: both for pytorch"
-                          " and jax. Default: chosen by MODEL."),
+                     help="Run models in NAME: pytorch, jax, onnxruntime, ... In gpuprof bench, both is "
+                          "pytorch and jax. Default: chosen by MODEL."),
         click.option("--batch-sizes", "--batch-size", "batch_sizes", default="1", callback=numbers,
-                     metavar="1,8", help="Measure these batch sizes. gpuprof bench: auto doubles the size "
-                                         "up to the memory limit. "
-                          "Default: 1."),
+                     metavar="1,8", help="Measure these batch sizes. In gpuprof bench, auto doubles the "
+                                         "size up to the memory limit. Default: 1."),
         click.option("--iterations", *iterations_aliases, "iterations", type=count, metavar="N",
                      help="Measure N calls. Default: until the interval of the median is 1% wide."),
         click.option("--warmup", type=click.IntRange(min=0), metavar="N",
                      help="Make N warm-up calls. Default: until the times are steady."),
         click.option("--duration", type=float, callback=seconds, metavar="S",
-                     help="Limit the time per batch size and process run. Default: 10 without --iterations."),
+                     help="Limit the time per batch size and process run. Default: 10, or none with "
+                          "--iterations."),
         click.option("--launches", type=count, default=process_runs, show_default=True, metavar="N",
                      help="Measure each model in N process runs (fresh processes)."),
         click.option("--caches", type=click.Choice(["warm", "cold"]), default="warm", show_default=True,
-                     help="cold empties the caches of the processor before each call."),
+                     help="With cold, empty the caches of the processor before each call."),
         click.option("--dtype", type=click.Choice(DTYPES),
                      help="Convert weights and inputs to this dtype. Default: that of the model."),
         click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True,
@@ -111,13 +111,14 @@ def measuring_options(
         click.option("--stream", is_flag=True,
                      help="Load a new batch of --data for each call, and time the loading. Default: repeat "
                           "one batch."),
-        click.option("--seed", type=int, default=0, show_default=True, help="Set the seed of weights, "
-                                                                            "data and order."),
+        click.option("--seed", type=int, default=0, show_default=True, metavar="N",
+                     help="Set the seed of weights, data and order."),
         click.option("--slo", metavar="'p99<20ms'",
-                     help="Check a target: exit with 1 if it is missed, with 3 if that is inconclusive."),
+                     help="Check a target. Exit with 1 if it is missed, with 3 if the result is "
+                          "inconclusive."),
         click.option("--memory-budget", metavar="12GiB", help="Limit the memory of a batch. Default: no "
                                                               "limit."),
-        click.option("--profile", is_flag=True, help="Record a run with a few calls of each model."),
+        click.option("--profile", is_flag=True, help="Also record a run with a few calls of each model."),
         click.option("--trust-pickle", is_flag=True,
                      help="Load pickled files and .pt2, which can run any code."),
         click.option("--time-limit", type=float, callback=seconds, default=600.0, show_default=True,

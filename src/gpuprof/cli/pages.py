@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gpuprof.api import Run
 
 
+_SECONDS = r"\d{1,9}(?:\.\d{1,9})?"
 _LONGEST_NAME = 255  # bytes, on all usual file systems
 
 
@@ -45,8 +47,26 @@ _LONGEST_NAME = 255  # bytes, on all usual file systems
     help="Show this weight first. Default: gpu for a run with GPU work, otherwise main."
     " cpu is the time of all threads.",
 )
+@click.option(
+    "--range",
+    "time_range",
+    metavar="T1:T2",
+    help="Show this part of the timeline only, in seconds, as in 2.5:3. Default: all of it.",
+)
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Draw each call and each path. Default: sum up short calls and rare paths of a large run.",
+)
+@click.option("--flat", is_flag=True, help="Begin with repeated layers one by one, not as one cell.")
 def flamegraph(
-    runs: tuple[str, ...], output: str | None, against: tuple[str, ...], weight: WeightName | None
+    runs: tuple[str, ...],
+    output: str | None,
+    against: tuple[str, ...],
+    weight: WeightName | None,
+    time_range: str | None,
+    full: bool,
+    flat: bool,
 ) -> None:
     """Write the flame graph and timeline of RUN as one HTML file and print its path.
 
@@ -55,6 +75,13 @@ def flamegraph(
     from gpuprof import api
 
     check_sides(runs, against)
+    window = None if time_range is None else _window(time_range)
+    if against and (full or flat or window):
+        raise GpuprofError(
+            "not_for_differences",
+            "--range, --full and --flat are for the page of one run",
+            hint="omit them: a difference has no timeline, and each path has a cell",
+        )
     new = [api.open(run) for run in runs]
     old = [api.open(run) for run in against]
     path = Path(output) if output is not None else default_output(*(run.path for run in (*new[:1], *old[:1])))
@@ -62,16 +89,36 @@ def flamegraph(
     if old:
         api.flamegraph_difference(path, new, old, weight=weight)
     else:
-        _write_page(path, new[0], weight)
+        _write_page(path, new[0], weight, window, full=full, flat=flat)
     click.echo(path)
 
 
-def _write_page(path: Path, run: Run, weight: WeightName | None) -> None:
+def _window(text: str) -> tuple[float, float]:
+    """Read `2.5:3`, seconds since the begin of the run. Raises GpuprofError."""
+    found = re.fullmatch(rf"({_SECONDS}):({_SECONDS})", text)
+    if found is None:
+        raise GpuprofError(
+            "invalid_range_text",
+            f"--range {text!r} is not a range of time",
+            hint="write it in seconds, as in 2.5:3",
+        )
+    return float(found[1]), float(found[2])
+
+
+def _write_page(
+    path: Path,
+    run: Run,
+    weight: WeightName | None,
+    window: tuple[float, float] | None,
+    *,
+    full: bool,
+    flat: bool,
+) -> None:
     """Write the page of one run, and print what the page does not contain."""
     from gpuprof import api
     from gpuprof.text.sanitize import escape_text
 
-    left_out = api.write_flamegraph(path, run, weight=weight)
+    left_out = api.write_flamegraph(path, run, weight=weight, full=full, flat=flat, time_range=window)
     if left_out is not None:
         click.echo(f"gpuprof: {escape_text(left_out)}", err=True)
 

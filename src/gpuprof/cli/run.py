@@ -107,33 +107,33 @@ class ProgramCommand(click.Command):
     "--ceilings",
     type=click.Choice(["cached", "around"]),
     default="cached",
-    help="With --work: use the cached ceilings of this machine, or measure before and after the program. "
-    "Default: cached.",
+    help="With --work: use the cached ceilings (highest measured rates) of this machine, or measure them "
+    "before and after the program. Default: cached.",
 )
 @click.option(
     "--counters",
     is_flag=True,
-    help="As --work, and read the GPU's hardware counters: bytes of its memory, tensor operations.",
+    help="Like --work. Also read hardware counters of the GPU: bytes of its memory, tensor operations.",
 )
 @click.option(
     "--children/--no-children",
     default=None,
-    help="Record the Python processes that the program starts. Default: those of torchrun and accelerate.",
+    help="Also record Python processes that the program starts. Default: only for torchrun and accelerate.",
 )
 @click.option(
     "--python/--no-python",
     default=None,
-    help="Sample the Python stacks of all threads. Default: where the native sampler works.",
+    help="Sample the Python stacks of all threads. Default: if the native sampler works here.",
 )
 @click.option(
     "--profiler",
     type=click.Choice(["torch", "pyinstrument", "cprofile", "line"], case_sensitive=False),
-    help="Use this profiler instead of gpuprof's recording. line times the lines of a script.",
+    help="Use this profiler instead of gpuprof's recording. line: measure each line of the script.",
 )
 @click.option(
     "--model",
     metavar="MODEL",
-    help="Record calls of a model, as gpuprof bench names it, in place of a program.",
+    help="Record calls of a model instead of a program. MODEL is named as in gpuprof bench.",
 )
 @click.option(
     "--dataset",
@@ -146,7 +146,7 @@ class ProgramCommand(click.Command):
     "--batch-size",
     type=click.IntRange(min=1),
     metavar="N",
-    help="With --model: samples of a call. Default: 1.",
+    help="With --model: samples per call. Default: 1.",
 )
 @click.option(
     "--calls", type=click.IntRange(min=1), metavar="N", help="With --model: number of calls. Default: 20."
@@ -155,7 +155,7 @@ class ProgramCommand(click.Command):
     "--input-shape", callback=numbers, metavar="3,224,224", help="With --model: shape of one sample."
 )
 @click.option(
-    "--use-cuda", is_flag=True, help="With --model: run the model on the GPU. Default: where one is."
+    "--use-cuda", is_flag=True, help="With --model: run the model on the GPU. Default: if there is one."
 )
 @click.option(
     "--trust-pickle", is_flag=True, help="With --model: load pickled files, which can run any code."
@@ -183,8 +183,8 @@ def run(
 ) -> None:
     """Run a Python program and record where its time goes.
 
-    All arguments after SCRIPT.py or MODULE are those of the program. Its output, exit code and traceback
-    do not change. At the end, gpuprof prints the name of the run and what matters most to standard error.
+    All arguments after SCRIPT.py or MODULE are passed to the program. Its output, exit code and traceback
+    do not change. At the end, gpuprof prints the name of the run and the largest findings to standard error.
     """
     options = RecordingOptions(
         operators=not no_operators,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # The names of the values that `server_options` adds.
 SERVER_OPTIONS = (
     *("allowed_hosts", "headers", "method", "body", "model", "prompt_tokens", "output_tokens", "endpoint"),
-    *("batch", "shapes", "is_binary", "timeout_s"),
+    *("batch", "shapes", "is_binary", "timeout_s", "ca_file"),
 )
 
 
@@ -48,7 +48,7 @@ def server_options(command: Command) -> Command:
     count = click.IntRange(min=1)
     options = (
         click.option("--allow-remote", "allowed_hosts", multiple=True, metavar="HOST",
-                     help="Allow load on HOST, which is not this machine. Repeatable."),
+                     help="Allow requests to HOST, which is another machine. Repeatable."),
         click.option("--header", "headers", multiple=True, callback=_headers, metavar="NAME:VALUE",
                      help="Send a header with each request. Repeatable."),
         click.option("--method", default="", metavar="NAME",
@@ -70,6 +70,9 @@ def server_options(command: Command) -> Command:
                      help="Set the shape of a KServe input with unknown sizes. Repeatable."),
         click.option("--binary/--json-tensors", "is_binary", default=True, show_default=True,
                      help="Send KServe tensors in the binary extension, or as JSON."),
+        click.option("--ca", "ca_file", default="", metavar="FILE",
+                     help="Check the server's certificate with the CAs in FILE (PEM). Default: those of the "
+                          "system."),
         click.option("--timeout", "timeout_s", type=float, callback=seconds, default=30.0, show_default=True,
                      metavar="S", help="End a request after S seconds; it counts as late."),
     )  # fmt: skip

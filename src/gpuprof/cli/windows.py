@@ -24,22 +24,28 @@ NAMES = ("every", "for_", "when", "keep", "disk")
 def window_options(command: _Command) -> _Command:
     """Add the options of windows to a command."""
     options = [
-        click.option("--every", metavar="60s", help="Record a window in each interval of this length."),
+        click.option(
+            "--every",
+            metavar="60s",
+            help="Record only windows of the program: one in each interval of this length.",
+        ),
         click.option("--for", "for_", metavar="2s", help="With --every: length of a window. Default: 2s."),
         click.option(
             "--when",
             metavar="CONDITION",
             help="Record a window after a slow step: 'step > 1.5x' (of the median), 'step > p99', "
-            "'step > 200ms'. At most one in each --every. Default of --every: 60s.",
+            "'step > 200ms'. At most one window per --every, which is 60s by default.",
         ),
         click.option(
             "--keep",
             type=click.IntRange(min=2),
             metavar="N",
-            help="With --every: retain N windows, half of them the slowest, half a sample. Default: 20.",
+            help="With --every: retain N windows: half the slowest, half a random sample. Default: 20.",
         ),
         click.option(
-            "--disk", metavar="2GB", help="With --every: retain windows of this size at most. Default: 2GB."
+            "--disk",
+            metavar="2GB",
+            help="With --every: limit the size of all windows together. Default: 2GB.",
         ),
     ]
     for option in reversed(options):

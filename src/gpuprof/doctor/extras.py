@@ -24,6 +24,7 @@ class _Extra:
 _EXTRAS = (
     _Extra("python", "gpuprof run --python", {"pyinstrument": "pyinstrument"}),
     _Extra("report", "HTML and PDF of gpuprof compare", {"jinja2": "jinja2", "plotly": "plotly"}),
+    _Extra("serve", "gpuprof dashboard", {"starlette": "starlette", "uvicorn": "uvicorn"}),
     _Extra("bench", "gpuprof bench, compare, suite and gate", {"scipy": "scipy", "msgspec": "msgspec"}),
     _Extra("bench-data", "data sets of gpuprof compare", {"pandas": "pandas", "pillow": "PIL"}),
     _Extra(

@@ -76,7 +76,8 @@ def permissions() -> Iterator[Check]:
     """Report the permissions of the kernel."""
     paranoid = Path("/proc/sys/kernel/perf_event_paranoid")
     if paranoid.is_file():
-        yield Check("perf events", "info", f"perf_event_paranoid is {paranoid.read_text().strip()}; not used")
+        detail = f"gpuprof does not use them; perf_event_paranoid is {paranoid.read_text().strip()}"
+        yield Check("perf events", "info", detail)
 
 
 def disk() -> Iterator[Check]:

@@ -39,6 +39,7 @@ class LoadPackage(types.ModuleType):
         batch_wait_s: float | None = None,
         seed: int = 0,
         out: str | None = None,
+        profile: bool = False,
     ) -> LoadResult:
         """Send requests to a target by a plan, and measure their latencies from the plan (docs/load.md).
 
@@ -46,11 +47,20 @@ class LoadPackage(types.ModuleType):
         module with its `inputs`, the name of a model, `python:module:function`, or an object of
         `gpuprof.load.targets`. A named model is called with up to `max_batch` waiting requests at once, of
         which the oldest waits for others until it has waited `batch_wait_s`. `rate` is in requests per
-        second. `out` is a folder for the result. Raises BenchmarkError, before the first request, for what
+        second. `out` is a folder for the result. With `profile`, the process is recorded while it serves
+        the requests, into `profile.gpuprof` in `out`: `result.slowest()` has the slowest ones with what they
+        spent their time on. Raises BenchmarkError, before the first request, for what
         cannot work.
         """
-        from gpuprof.load.result import LoadSettings
-        from gpuprof.load.run import run_load
+        from pathlib import Path
+
+        from gpuprof.errors import BenchmarkError
+        from gpuprof.load.result import PROFILE_FOLDER, LoadSettings
+        from gpuprof.load.run import LoadOptions, run_load
+
+        if profile and out is None:
+            raise BenchmarkError("no_out", "profile=True without a folder", hint="set out, as in out='load'")
+        run = Path(out) / PROFILE_FOLDER if profile and out is not None else None
 
         name = (
             target if isinstance(target, str) else str(getattr(target, "__qualname__", type(target).__name__))
@@ -59,7 +69,7 @@ class LoadPackage(types.ModuleType):
             name, scenario, pattern, rate, duration_s, count, concurrency, mix, slo, seed,
             max_batch=max_batch, batch_wait_s=batch_wait_s,
         )  # fmt: skip
-        result = run_load(target, settings, inputs)
+        result = run_load(target, settings, inputs, LoadOptions(profile=run))
         if out is not None:
             result.save(out)
         return result

@@ -36,7 +36,7 @@ from gpuprof.load.targets.base import (
 DRAIN_S = 60.0
 PROGRESS_EVERY_S = 0.5
 _LEAD_NS = 5_000_000  # from the start of the threads to the first arrival
-_MOST_CLOSED = 1 << 24
+MOST_CLOSED = 1 << 24  # requests of a closed loop without a count
 _OK = int(RequestStatus.OK)
 _FAILED = int(RequestStatus.FAILED)
 Progress = Callable[[Rows], None]
@@ -47,6 +47,7 @@ class DrivenLoad:
     """What a run gave: a row for each request that was due, in the order of the plan.
 
     `released_ns` is when the pacer handed over each request; later than planned where all workers were busy.
+    `indexes` are the numbers by which the target knew the requests, None for 0, 1, 2, ...
     """
 
     rows: Rows
@@ -57,6 +58,7 @@ class DrivenLoad:
     duplicates: int = 0  # ends that were reported for a request that had ended
     first_failure: TargetFailure | None = None
     batch_wait_s: float | None = None  # of a target that batches; None of others
+    indexes: Nanoseconds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,8 @@ class _OpenRun:
         if isinstance(target, BatchTarget):
             work, self.batch_wait_s = self._batches, target.max_delay_ns / 1e9
         self.start()
-        threads = _start_threads(lambda _: work(target), self.settings.concurrency or 1)
         try:
+            threads = _start_threads(lambda _: work(target), self.settings.concurrency or 1)
             _join(threads, self.deadline_ns, self.settings.progress, self.rows)
         except KeyboardInterrupt:
             self.interrupted_ns = time.monotonic_ns()
@@ -288,7 +290,7 @@ class _ClosedRun:
         self.settings = settings
         self.duration_ns = None if duration_s is None else int(duration_s * 1e9)
         self.least = least
-        self.count = _MOST_CLOSED if count is None else count
+        self.count = MOST_CLOSED if count is None else count
         self.log = _native.RequestLog(self.count)
         self.indexes = iter(range(self.count))
         self.stopped = False
@@ -300,8 +302,8 @@ class _ClosedRun:
         interrupted = False
         with _prepared(target):
             self.start_ns = time.monotonic_ns()
-            threads = _start_threads(lambda _: self._calls(target), self.settings.concurrency or 1)
             try:
+                threads = _start_threads(lambda _: self._calls(target), self.settings.concurrency or 1)
                 _join(threads, self._deadline_ns(), self.settings.progress, rows)
             except KeyboardInterrupt:
                 interrupted = True
@@ -342,7 +344,8 @@ class _ClosedRun:
         sent = rows["sent_ns"] > 0
         used = rows[: len(sent) - int(sent[::-1].argmax())] if sent.any() else rows[:0]
         now_ns = time.monotonic_ns()
-        kept = used[used["sent_ns"] > 0].copy()
+        indexes = np.flatnonzero(used["sent_ns"] > 0)
+        kept = used[indexes]
         unfinished = kept["status"] <= int(RequestStatus.PENDING)
         kept["end_ns"][unfinished], kept["status"][unfinished] = now_ns, int(RequestStatus.TIMEOUT)
         return DrivenLoad(
@@ -350,6 +353,7 @@ class _ClosedRun:
             start_ns=self.start_ns,
             end_ns=int(kept["end_ns"].max(initial=self.start_ns)),
             released_ns=kept["sent_ns"],
+            indexes=indexes,
             interrupted=interrupted,
             duplicates=duplicates,
             first_failure=self.first_failure,

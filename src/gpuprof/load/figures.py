@@ -11,13 +11,17 @@ import numpy.typing as npt
 
 from gpuprof.bench.results.target import LatencyTarget
 from gpuprof.bench.verdicts import TargetVerdict
+from gpuprof.load.correlated import (
+    BATCHES,
+    batch_means,
+    fraction_above,
+    is_correlated,
+    mean_interval,
+)
 from gpuprof.load.requests import Rows, is_ok, latency_ns, lateness_ns, service_ns
-from gpuprof.stats.distributions import scipy_module, student_quantile
-from gpuprof.stats.quantiles import CONFIDENCE, samples_needed
+from gpuprof.stats.quantiles import samples_needed
 
 Floats = npt.NDArray[np.float64]
-BATCHES = 20
-_ROUNDING = 1e-9
 _QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 
 
@@ -137,15 +141,17 @@ class TargetJudgement:
 
 
 def judge(rows: Rows, target: LatencyTarget) -> TargetJudgement:
-    """Judge the latencies of one run against a target.
+    """Judge the latencies of one run against a target."""
+    return judge_seconds(latencies_s(rows), target)
+
+
+def judge_seconds(latencies: Floats, target: LatencyTarget) -> TargetJudgement:
+    """Judge times in the order of their requests against a target; those of failed requests are infinite.
 
     A quantile is below the limit if the fraction of requests above the limit is below 1 - q. Requests of one
-    run are correlated: the variance of the number above it, between BATCHES consecutive batches, is a
-    multiple of that of independent requests. So many requests count as one (batch means; Law, Simulation
-    Modeling and Analysis, 5th ed., 9.5). Where neighboring batches are correlated too, the run is too short,
-    and the verdict inconclusive.
+    run are correlated, and so many of them count as one (`gpuprof.load.correlated`). Where neighboring
+    batches are correlated too, the run is too short, and the verdict inconclusive.
     """
-    latencies = latencies_s(rows)
     if not len(latencies):
         return TargetJudgement(TargetVerdict.INCONCLUSIVE)
     if target.figure == "max":
@@ -156,15 +162,12 @@ def judge(rows: Rows, target: LatencyTarget) -> TargetJudgement:
         return _judge_mean(latencies, target.limit_s)
     if len(latencies) < max(samples_needed(share), 2 * BATCHES):
         return TargetJudgement(TargetVerdict.INCONCLUSIVE)
-    above = (latencies >= target.limit_s).astype(np.float64)
-    # Few or no requests above the limit do not show how correlated they are; those above p90 do.
-    common = (latencies > quantile(np.sort(latencies), 0.9)).astype(np.float64)
-    low, value, high = _fraction_interval(above, max(_inflation(above), _inflation(common)))
-    is_correlated = _is_correlated(_batch_means(above))
-    verdict = _side(low, high, 1 - share)
-    if is_correlated and min(value / (1 - share), (1 - share) / value if value else 0) > _FAR:
+    found = fraction_above(latencies, target.limit_s)
+    verdict = _side(found.low, found.high, 1 - share)
+    value = found.value
+    if found.is_correlated and min(value / (1 - share), (1 - share) / value if value else 0) > _FAR:
         verdict = TargetVerdict.INCONCLUSIVE
-    return TargetJudgement(verdict, value, low, high, is_correlated)
+    return TargetJudgement(verdict, value, found.low, found.high, found.is_correlated)
 
 
 # A fraction ten times too large or too small needs no precise interval.
@@ -176,53 +179,13 @@ def _judge_mean(latencies: Floats, limit_s: float) -> TargetJudgement:
         return TargetJudgement(TargetVerdict.MISSED)
     if len(latencies) < 2 * BATCHES:
         return TargetJudgement(TargetVerdict.INCONCLUSIVE)
-    low, high = _mean_interval(latencies)
-    is_correlated = _is_correlated(_batch_means(latencies))
-    verdict = TargetVerdict.INCONCLUSIVE if is_correlated else _side(low, high, limit_s)
-    return TargetJudgement(verdict, is_correlated=is_correlated)
+    low, high = mean_interval(latencies)
+    correlated = is_correlated(batch_means(latencies))
+    verdict = TargetVerdict.INCONCLUSIVE if correlated else _side(low, high, limit_s)
+    return TargetJudgement(verdict, is_correlated=correlated)
 
 
 def _side(low: float, high: float, limit: float) -> TargetVerdict:
     if high < limit:
         return TargetVerdict.MET
     return TargetVerdict.MISSED if low >= limit else TargetVerdict.INCONCLUSIVE
-
-
-def _batch_means(values: Floats) -> Floats:
-    return np.array([float(part.mean()) for part in np.array_split(values, BATCHES)])
-
-
-def _inflation(above: Floats) -> float:
-    """Return the variance of the numbers in batches relative to that of independent requests, at least 1."""
-    means = _batch_means(above)
-    mean = float(means.mean())
-    if mean == 0:
-        return 1.0
-    return max(float(means.var(ddof=1)) * (len(above) / BATCHES) / (mean * (1 - mean) or 1.0), 1.0)
-
-
-def _fraction_interval(above: Floats, inflation: float) -> tuple[float, float, float]:
-    """Return low, value and high of a fraction: exact for Poisson counts (Garwood, Biometrika 28, 1936)."""
-    count, total = float(above.sum()), len(above)
-    if count == 0:
-        return 0.0, 0.0, 1 - (1 - CONFIDENCE) ** (inflation / total)
-    effective, tail = count / inflation, (1 - CONFIDENCE) / 2
-    gamma = scipy_module("special").gammaincinv
-    low, high = gamma(effective, tail), gamma(effective + 1, 1 - tail)
-    return float(low) * inflation / total, count / total, min(float(high) * inflation / total, 1.0)
-
-
-def _mean_interval(values: Floats) -> tuple[float, float]:
-    means = _batch_means(values)
-    half = float(student_quantile(1 - CONFIDENCE, BATCHES - 1)) * float(means.std(ddof=1))
-    return float(means.mean()) - half / math.sqrt(BATCHES), float(means.mean()) + half / math.sqrt(BATCHES)
-
-
-def _is_correlated(means: Floats) -> bool:
-    """Whether neighboring batches are correlated (5%, one-sided)."""
-    centered = means - means.mean()
-    squares = float((centered**2).sum())
-    if squares <= (_ROUNDING * float(means.mean())) ** 2:  # the batches do not differ
-        return False
-    lag = float((centered[:-1] * centered[1:]).sum()) / squares
-    return lag > 1.645 / math.sqrt(BATCHES)

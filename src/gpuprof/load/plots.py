@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gpuprof.bench.report import formatting
 from gpuprof.bench.report.plot_parts import (
+    COLORS,
     HEIGHT,
     PAGE,
     TEXT,
@@ -81,23 +82,23 @@ def latency_over_time(rows: Rows, limit_s: float | None = None) -> Figure | None
     factor, unit = formatting.time.axis(float(latencies_s.max()))
     filled = [(at, part) for at, part in zip(times.middles_s.tolist(), parts, strict=True) if len(part)]
     traces = [
-        _line(
+        line(
             name,
             number,
             [at for at, _ in filled],
-            [figure_of(part) * factor for _, part in filled],
-            [f"{name} of {len(part):,} requests: {formatting.time(figure_of(part))}" for _, part in filled],
+            [value_of(part) * factor for _, part in filled],
+            [f"{name} of {len(part):,} requests: {formatting.time(value_of(part))}" for _, part in filled],
         )
-        for number, (name, figure_of) in enumerate(figures.items())
+        for number, (name, value_of) in enumerate(figures.items())
     ]
     if limit_s is not None:
         ends, limit = [filled[0][0], filled[-1][0]], limit_s * factor
-        traces.append(_line("target", 3, ends, [limit, limit], [formatting.time(limit_s)] * 2))
+        traces.append(line("target", 3, ends, [limit, limit], [formatting.time(limit_s)] * 2))
     head = f"latency from the plan ({unit})"
     shown = [value for trace in traces for value in trace["y"]]
     y_axis = logarithmic_axis(head, shown) if is_wide(shown) else axis(head, rangemode="tozero")
     alternative = "Median, p95 and maximum of the latency by the time of the planned arrival."
-    return _figure("latency-over-time", alternative, traces, "time since the start (s)", y_axis)
+    return plot_of("latency-over-time", alternative, traces, "time since the start (s)", y_axis)
 
 
 def rates_over_time(rows: Rows, end_ns: int) -> Figure | None:
@@ -114,10 +115,10 @@ def rates_over_time(rows: Rows, end_ns: int) -> Figure | None:
         counts = np.bincount(times.of(moments_ns), minlength=len(times.middles_s))
         rates = (counts / times.length_s).tolist()
         texts = [f"{name}: {formatting.rate(rate)}" for rate in rates]
-        traces.append(_line(name, number, times.middles_s.tolist(), rates, texts))
+        traces.append(line(name, number, times.middles_s.tolist(), rates, texts))
     alternative = "Planned, succeeded and failed requests per second over time."
     y_axis = axis("requests per second", rangemode="tozero")
-    return _figure("rates-over-time", alternative, traces, "time since the start (s)", y_axis)
+    return plot_of("rates-over-time", alternative, traces, "time since the start (s)", y_axis)
 
 
 def heat_map(rows: Rows) -> Figure | None:
@@ -149,7 +150,7 @@ def heat_map(rows: Rows) -> Figure | None:
     }
     y_axis = logarithmic_axis(f"latency from the plan ({unit})", middles.tolist())
     alternative = "Requests by the time of the planned arrival and by latency; darker is more."
-    return _figure("heat-map", alternative, [trace], "time since the start (s)", y_axis)
+    return plot_of("heat-map", alternative, [trace], "time since the start (s)", y_axis)
 
 
 def _heat_texts(counts: npt.NDArray[np.int64], edges: Floats, times: _Intervals) -> list[list[str]]:
@@ -178,6 +179,15 @@ def tail(rows: Rows) -> Figure | None:
         "latency from the plan": latency_ns(answered) / 1e9,
         "service time, from sending": service_ns(answered) / 1e9,
     }
+    alternative = "The fraction of requests that took longer than each time, from the plan and from sending."
+    return tails(kinds, alternative)
+
+
+def tails(kinds: Mapping[str, Floats], alternative: str) -> Figure | None:
+    """Return for several series of seconds the fraction that is longer, by their names."""
+    kinds = {name: values_s for name, values_s in kinds.items() if len(values_s) > 1}
+    if not kinds:
+        return None
     largest = max(float(values.max()) for values in kinds.values())
     factor, unit = formatting.time.axis(largest)
     traces = []
@@ -185,18 +195,17 @@ def tail(rows: Rows) -> Figure | None:
         points = list(_tail_points(values_s))
         texts = [f"{formatting.share(share)} took longer than {formatting.time(at)}" for at, share in points]
         x, y = [at * factor for at, _ in points], [share for _, share in points]
-        traces.append(_line(name, number, x, y, texts))
+        traces.append(line(name, number, x, y, texts))
     shown = [value for trace in traces for value in trace["x"]]
     x_head = f"time ({unit})"
     x_axis = logarithmic_axis(x_head, shown) if is_wide(shown) else axis(x_head, rangemode="tozero")
-    decades = range(math.ceil(math.log10(len(answered))) + 1)
+    decades = range(math.ceil(math.log10(max(map(len, kinds.values())))) + 1)
     ticks: Plain = {
         "tickvals": [10.0**-each for each in decades],
         "ticktext": [f"{100 * 10.0**-each:.10g}%" for each in decades],
     }
     y_axis = axis("requests that took longer", type="log", range=[-len(decades) + 0.9, 0.05], **ticks)
-    alternative = "The fraction of requests that took longer than each time, from the plan and from sending."
-    return _figure("tail", alternative, traces, x_axis, y_axis)
+    return plot_of("tail", alternative, traces, x_axis, y_axis)
 
 
 def _tail_points(values_s: Floats) -> Iterator[tuple[float, float]]:
@@ -209,39 +218,6 @@ def _tail_points(values_s: Floats) -> Iterator[tuple[float, float]]:
         yield float(ordered[count - longer]), longer / count
 
 
-# --- rates ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RatePoint:
-    """A run at one rate or concurrency: requests per second, and seconds at quantiles."""
-
-    offered_per_s: float
-    achieved_per_s: float
-    p50_s: float | None
-    p99_s: float | None
-    title: str = ""
-
-
-def throughput_against_rate(points: Sequence[RatePoint]) -> Figure | None:
-    """Return the achieved over the offered rate of several runs, with the line where both are equal."""
-    if len(points) < 2:
-        return None
-    ordered = sorted(points, key=lambda each: each.offered_per_s)
-    offered = [each.offered_per_s for each in ordered]
-    texts = [
-        f"{each.title or formatting.rate(each.offered_per_s)}: {formatting.rate(each.achieved_per_s)}, "
-        f"p99 {formatting.UNAVAILABLE if each.p99_s is None else formatting.time(each.p99_s)}"
-        for each in ordered
-    ]
-    equal = _line("offered", 1, [0.0, offered[-1]], [0.0, offered[-1]], ["", ""])
-    achieved = _line("achieved", 0, offered, [each.achieved_per_s for each in ordered], texts)
-    achieved |= {"mode": "lines+markers", "marker": {"color": _COLOR.format(0), "size": 9}}
-    y_axis = axis("achieved requests per second", rangemode="tozero")
-    alternative = f"The achieved rate of {len(points)} runs over the offered rate."
-    return _figure("throughput", alternative, [equal, achieved], "offered requests per second", y_axis)
-
-
 # --- parts ---------------------------------------------------------------------------------------
 
 
@@ -250,21 +226,23 @@ def _split(group: npt.NDArray[np.int64], values: Floats, groups: int) -> list[Fl
     return np.split(values[order], np.searchsorted(group[order], np.arange(1, groups)))
 
 
-def _line(name: str, number: int, x: list[float], y: list[float], texts: list[str]) -> Plain:
-    color = _COLOR.format(number)
+def line(name: str, number: int, x: list[float], y: list[float], texts: list[str]) -> Plain:
+    """Return the trace of a line, in the color and style of its number."""
+    color = _COLOR.format(number % COLORS)
     return {
         "type": "scatter",
         "mode": "lines",
         "name": name,
         "x": x,
         "y": y,
-        "line": {"color": color, "width": 2, "dash": _DASHES[number]},
+        "line": {"color": color, "width": 2, "dash": _DASHES[number % len(_DASHES)]},
         "hoverinfo": "text",
         "hovertext": texts,
     }
 
 
-def _figure(key: str, alternative: str, traces: list[Plain], x_axis: str | Plain, y_axis: Plain) -> Figure:
+def plot_of(key: str, alternative: str, traces: list[Plain], x_axis: str | Plain, y_axis: Plain) -> Figure:
+    """Return a plot with a legend for more than one trace; `x_axis` may be its title."""
     horizontal = axis(x_axis, rangemode="tozero") if isinstance(x_axis, str) else x_axis
     legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
     body = layout(HEIGHT, xaxis=horizontal, yaxis=y_axis, legend=legend)

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from gpuprof.analyze.requests.text import TITLES as PART_TITLES
+from gpuprof.analyze.requests.text import cause_text, notes_of, parts_of, request_text
 from gpuprof.bench.report import formatting
-from gpuprof.bench.report.sections import Content, Section, section_of
-from gpuprof.bench.report.table import Table, facts_table, figure, table_of, whole
+from gpuprof.bench.report.sections import Content, Link, Section, section_of
+from gpuprof.bench.report.table import Table, facts_table, figure, table_of, whole, words
 from gpuprof.bench.report.writers import check_formats as check_packages
 from gpuprof.bench.report.writers import write_content
 from gpuprof.bench.results.files import to_csv, to_json, write_whole
@@ -19,6 +22,7 @@ from gpuprof.load.figures import Distribution
 from gpuprof.load.plots import heat_map, latency_over_time, rates_over_time, tail
 from gpuprof.load.result import LoadResult, status_text, verdict_text
 from gpuprof.render.page import readable
+from gpuprof.render.tail_page import TAIL_PAGE
 
 FORMATS = ("html", "md", "csv", "json", "pdf")
 _OWN = ("csv", "json")
@@ -41,15 +45,32 @@ def write_report(
     result: LoadResult, formats: Sequence[str], folder: Path, stem: str = "report"
 ) -> list[Path]:
     """Write a load as files `stem.html` and so on; returns their paths. Raises GpuprofError."""
+    rows = list(csv_rows(result))
+    return write_formats(load_content(result), rows, result.to_dict(), formats, folder, stem)
+
+
+def write_formats(
+    content: Content,
+    rows: Sequence[dict[str, Any]],
+    plain: dict[str, Any],
+    formats: Sequence[str],
+    folder: Path,
+    stem: str = "report",
+) -> list[Path]:
+    """Write a report: `rows` as CSV, `plain` as JSON, and the content. Raises GpuprofError."""
     check_formats(formats)
-    others = [each for each in formats if each not in _OWN]
-    paths = write_content(load_content(result), others, folder, stem)
+    paths = write_content(content, [each for each in formats if each not in _OWN], folder, stem)
     for each in dict.fromkeys(formats):
-        if each in _OWN:
-            path = folder / f"{stem}.{each}"
-            rows = list(csv_rows(result))
-            write_whole(path, to_csv(rows, tuple(rows[0])) if each == "csv" else to_json(result.to_dict()))
-            paths.append(path)
+        if each not in _OWN:
+            continue
+        path = folder / f"{stem}.{each}"
+        try:
+            write_whole(path, to_csv(rows, tuple(rows[0])) if each == "csv" else to_json(plain))
+        except OSError as error:
+            raise BenchmarkError(
+                "cannot_write", f"cannot write {path} ({error.strerror})", hint="use another folder"
+            ) from error
+        paths.append(path)
     return paths
 
 
@@ -97,8 +118,36 @@ def _sections(result: LoadResult) -> Iterator[Section]:
     yield section_of("heat", "Latency over time", figures=(heat_map(rows),))
     yield section_of("rates", "Rates", status_table(result), figures=(rates_over_time(rows, end_ns),))
     yield section_of("batches", "Batches", batch_table(result))
+    yield from _slow_section(result)
     yield section_of("environment", "Test environment", facts_table("Where.", result.run.environment))
     yield section_of("method", "Methodology", facts_table("What was sent.", _method(result)))
+
+
+def _slow_section(result: LoadResult) -> Iterator[Section]:
+    """Yield the slowest requests of a load that was profiled, with what they spent their time on."""
+    if result.profile is None:
+        return
+    slow = result.slowest()
+    parts = parts_of(slow)
+    columns: dict[str, Any] = {
+        name: lambda each, key=key: figure(getattr(each, key) / 1e9, formatting.time)
+        for name, key in (("Latency", "latency_ns"), ("Queued", "queued_ns"), ("Service", "service_ns"))
+    }
+    for part in parts:
+        title = PART_TITLES[part]
+        columns[title[0].upper() + title[1:]] = lambda each, part=part: figure(
+            None if each.parts_ns is None else each.parts_ns[part] / 1e9, formatting.time
+        )
+    columns["Evidence"] = lambda each: words(readable(cause_text(each.cause)))
+    rows = [(request_text(each), each) for each in slow]
+    caption = "Slowest requests by service time; the last column is what took longer than around the median."
+    link = Link("Flame graph of the slow requests against those around the median", TAIL_PAGE)
+    section = section_of("slow", "Slow requests", table_of(caption, columns, rows, first="Request"))
+    yield dataclasses.replace(
+        section,
+        lines=tuple(notes_of(result.profiled, slow)),
+        link=link if result.profiled.has_tail() else None,
+    )
 
 
 def _method(result: LoadResult) -> dict[str, object]:

@@ -32,7 +32,6 @@ REQUEST = np.dtype(
         ("units", np.uint32),
     ]
 )
-_NAMES = tuple(REQUEST.names or ())
 
 
 class RequestStatus(IntEnum):
@@ -112,7 +111,12 @@ def write_rows(rows: npt.NDArray[Any], path: Path) -> None:
 
 
 def read_requests(path: Path) -> Rows:
-    """Read rows. Raises RunError for a file that is missing or has other columns."""
+    """Read requests. Raises RunError for a file that is missing or has other columns."""
+    return read_rows(path, REQUEST)
+
+
+def read_rows(path: Path, kind: np.dtype[np.void]) -> Rows:
+    """Read the rows of a structured array. Raises RunError for a file without its columns."""
     import duckdb
 
     try:
@@ -122,10 +126,11 @@ def read_requests(path: Path) -> Rows:
         raise RunError(
             "cannot_read", f"{path}: cannot be read as requests ({error})", hint="name a result's folder"
         ) from error
-    for name in _NAMES:
-        if name not in columns or np.ma.is_masked(columns[name]) or columns[name].dtype != REQUEST[name]:
+    names = kind.names or ()
+    for name in names:
+        if name not in columns or np.ma.is_masked(columns[name]) or columns[name].dtype != kind[name]:
             raise RunError("damaged", f"{path}: column {name} has another type", hint="write it again")
-    rows = np.zeros(len(columns["planned_ns"]), REQUEST)
-    for name in _NAMES:
+    rows = np.zeros(len(columns[names[0]]), kind)
+    for name in names:
         rows[name] = columns[name]
     return rows

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,8 +41,12 @@ from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_duration, format_share
 
+if TYPE_CHECKING:
+    from gpuprof.analyze.requests.slowest import Order, ProfiledRequests, SlowRequest
+
 FORMAT = 1
 RESULT_FILE, REQUESTS_FILE = "result.json", "requests.parquet"
+PROFILE_FOLDER = "profile.gpuprof"
 _MOST_LITTLE_GAP = 0.1
 _MOST_SIZES = 10  # of batches, in a line of text
 _MOST_LATE = 0.1  # of the median service time, at p99
@@ -75,6 +80,7 @@ class LoadRun:
     """What was seen besides the rows. `ceiling_per_s` is the generator's own, None without a probe.
 
     `batch_wait_s` is how long a request waits for others of its batch, None where requests are not batched.
+    `profile_warning` is why there is no profile that was asked for.
     """
 
     start_ns: int
@@ -87,18 +93,42 @@ class LoadRun:
     environment: dict[str, Any] = field(default_factory=dict)
     first_failure: TargetFailure | None = None
     batch_wait_s: float | None = None
+    profile_warning: LoadWarning | None = None
 
 
 @dataclass(frozen=True)
 class LoadResult:
     """A load run. Latency is from the planned arrival to the end; failed requests count as infinitely late.
 
-    `rows` have the dtype `gpuprof.load.requests.REQUEST`, in the order of the plan.
+    `rows` have the dtype `gpuprof.load.requests.REQUEST`, in the order of the plan. `profile` is the run that
+    recorded the requests, None for none.
     """
 
     settings: LoadSettings
     run: LoadRun
     rows: Rows
+    profile: Path | None = field(default=None, kw_only=True)
+
+    @cached_property
+    def profiled(self) -> ProfiledRequests:
+        """The requests with what ran for each. Raises RunError without a profile."""
+        from gpuprof.analyze.requests.slowest import ProfiledRequests
+        from gpuprof.run.folder import RunFolder
+
+        if self.profile is None:
+            raise RunError(
+                "no_profile",
+                "the requests of this load were not profiled",
+                hint="add --profile, or profile=True",
+            )
+        return ProfiledRequests(RunFolder(self.profile))
+
+    def slowest(self, count: int = 10, by: Order = "service") -> list[SlowRequest]:
+        """Return the slowest requests with what they spent their time on (docs/commands/load.md).
+
+        `by` is "service", the time from sending to the end, or "latency". Raises RunError without a profile.
+        """
+        return self.profiled.slowest(count, by)
 
     @property
     def target(self) -> LatencyTarget | None:
@@ -174,6 +204,11 @@ class LoadResult:
         return None if found is None else found.verdict
 
     @property
+    def is_failed(self) -> bool:
+        """Whether requests were sent, and none succeeded."""
+        return len(self.rows) > 0 and not is_ok(self.rows).any()
+
+    @property
     def warnings(self) -> tuple[LoadWarning, ...]:
         """What a reader must know to judge the figures."""
         return (*self._generator_warnings(), *self._row_warnings(), *self.run.machine_warnings)
@@ -202,6 +237,8 @@ class LoadResult:
         if self.run.duplicates:
             yield load_warning("duplicate_ends", duplicates=self.run.duplicates)
         found = None if self.run.closed else self.littles_law
+        if self.run.profile_warning is not None:
+            yield self.run.profile_warning
         # With fewer in the system, one request at the end decides the difference.
         if found is not None and found.gap > _MOST_LITTLE_GAP and found.gap * found.in_system > 1:
             yield load_warning(
@@ -242,12 +279,17 @@ class LoadResult:
                 "judgement": self.judgement,
                 "warnings": [each.to_dict() for each in self.warnings],
                 "run": asdict(self.run),
+                "profile": None if self.profile is None else self.profile.name,
+                "slowest": None if self.profile is None else [each.to_dict() for each in self.slowest()],
             }
         )
         return found
 
     def save(self, folder: Path | str) -> Path:
-        """Write `result.json` and `requests.parquet` to a folder, which is made. Raises RunError."""
+        """Write `result.json` and `requests.parquet` to a folder, which is made. Raises RunError.
+
+        With a profile, `tail.html` compares the slow requests with those around the median.
+        """
         path = Path(folder)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -257,7 +299,17 @@ class LoadResult:
             raise RunError(
                 "cannot_write", f"{path}: cannot be written ({error.strerror})", hint="choose another --out"
             ) from error
+        if self.profile is not None:
+            self._save_tail(path)
         return path
+
+    def _save_tail(self, folder: Path) -> None:
+        from gpuprof.render.tail_page import TAIL_PAGE, write_tail_page
+
+        if self.profiled.has_tail():
+            write_tail_page(self.profiled, folder / TAIL_PAGE, target=self.settings.target)
+        else:
+            (folder / TAIL_PAGE).unlink(missing_ok=True)  # of an earlier load
 
     def __str__(self) -> str:
         return _text(self)
@@ -269,6 +321,7 @@ class _Stored:
 
     settings: LoadSettings
     run: LoadRun
+    profile: str | None = None
 
 
 def open_result(folder: Path | str) -> LoadResult:
@@ -281,7 +334,9 @@ def open_result(folder: Path | str) -> LoadResult:
             "no_load_result", f"{path}: no result of a load run", hint="name a folder of gpuprof load --out"
         ) from error
     stored = decode(text, _Stored, str(path / RESULT_FILE))
-    return LoadResult(stored.settings, stored.run, read_requests(path / REQUESTS_FILE))
+    profile = path / PROFILE_FOLDER if stored.profile is not None else None
+    profile = profile if profile is not None and profile.is_dir() else None
+    return LoadResult(stored.settings, stored.run, read_requests(path / REQUESTS_FILE), profile=profile)
 
 
 # --- text for a terminal --------------------------------------------------------------------------

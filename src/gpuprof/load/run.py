@@ -16,8 +16,8 @@ from gpuprof.bench.facts import TextEnum
 from gpuprof.bench.measure.diagnostics import machine_warnings
 from gpuprof.bench.measure.host import describe_environment, read_state, use_between
 from gpuprof.bench.results.target import parse_target
-from gpuprof.errors import BenchmarkError
-from gpuprof.load.driver import DRAIN_S, DrivenLoad, DriveSettings, Progress, drive, drive_closed
+from gpuprof.errors import BenchmarkError, RunError
+from gpuprof.load.driver import DRAIN_S, MOST_CLOSED, DrivenLoad, DriveSettings, Progress, drive, drive_closed
 from gpuprof.load.probe import probe_ceiling
 from gpuprof.load.requests import Nanoseconds
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
@@ -28,10 +28,11 @@ from gpuprof.load.targets.finding import check_no_model_options, find_target
 from gpuprof.load.targets.http import CONCURRENCY
 from gpuprof.load.targets.in_process import SystemBatchTarget, SystemTarget
 from gpuprof.load.targets.server_target import ServerTarget, server_target
-from gpuprof.load.warnings import LoadWarning
+from gpuprof.load.warnings import LoadWarning, load_warning
 from gpuprof.stats.quantiles import samples_needed
 
 if TYPE_CHECKING:
+    from gpuprof.load.profiling import ProfiledLoad
     from gpuprof.load.server_result import ServerResult
 
 MULTI_STREAM_SAMPLES = 8
@@ -64,12 +65,16 @@ _PATTERN_STARTS = {Scenario.BURST: "burst", Scenario.RAMP: "ramp"}
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How a run is made besides its settings. `probe` measures the generator's ceiling first."""
+    """How a run is made besides its settings. `probe` measures the generator's ceiling first.
+
+    `profile` is the folder of the run that records the requests, None for none.
+    """
 
     drain_s: float = DRAIN_S
     probe: bool = True
     log_path: Path | None = None
     progress: Progress | None = None
+    profile: Path | None = None
 
 
 def run_load(
@@ -83,6 +88,12 @@ def run_load(
     options = options or LoadOptions()
     server = server_of(target, settings)
     if server is not None:
+        if options.profile is not None:
+            raise BenchmarkError(
+                "profile_of_server",
+                f"--profile records this process, and {settings.target} is served by another",
+                hint="start the server with gpuprof run",
+            )
         return _run_on_server(server, settings, options)
     settings = checked(settings)
     generator = np.random.default_rng(settings.seed)
@@ -280,13 +291,32 @@ def _measured(
     is_loop = isinstance(target, LoopTarget)
     probe = probe_ceiling(settings.concurrency, in_loop=is_loop) if options.probe else None
     how = DriveSettings(settings.concurrency, options.drain_s, options.log_path, options.progress)
+    profile = None if options.profile is None else _profile_of(target, settings, arrivals, options.profile)
+    target = target if profile is None else profile.profiled
     before = read_state()
     if arrivals is not None:
         load = drive(target, arrivals, how)
     else:
         assert isinstance(target, ThreadTarget)
         load = drive_closed(target, count=settings.count, duration_s=settings.duration_s, settings=how)
-    return _result(load, settings, None if probe is None else probe.ceiling_per_s, before, arrivals is None)
+    found = _result(load, settings, None if probe is None else probe.ceiling_per_s, before, arrivals is None)
+    if profile is None:
+        return found
+    try:
+        profile.close(load)
+    except RunError as error:
+        failed = dataclasses.replace(found.run, profile_warning=load_warning("no_profile", error=str(error)))
+        return dataclasses.replace(found, run=failed)
+    return dataclasses.replace(found, profile=profile.path)
+
+
+def _profile_of(
+    target: Target, settings: LoadSettings, arrivals: Nanoseconds | None, path: Path
+) -> ProfiledLoad:
+    from gpuprof.load.profiling import ProfiledLoad
+
+    most = len(arrivals) if arrivals is not None else settings.count or MOST_CLOSED
+    return ProfiledLoad(path, target, most)
 
 
 def _result(

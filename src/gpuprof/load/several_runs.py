@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,15 @@ from gpuprof.bench.results.files import to_json, write_whole
 from gpuprof.bench.results.target import parse_target
 from gpuprof.bench.serialization import to_finite
 from gpuprof.errors import BenchmarkError, RunError
+from gpuprof.load.correlated import BATCHES, quantile_of_run, relative_rate_error
 from gpuprof.load.figures import latencies_s
+from gpuprof.load.requests import is_ok
 from gpuprof.load.result import LoadResult, LoadSettings
 from gpuprof.load.run import CLOSED, LoadOptions, Scenario, check_requests, checked, run_load
 from gpuprof.load.search import RUNS, MaxRate, find_max_rate
 from gpuprof.load.sweep import ConcurrencyRun, ConcurrencySweep, sweep_of
+from gpuprof.stats.distributions import student_quantile
+from gpuprof.stats.quantiles import CONFIDENCE, samples_needed
 from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_duration
 
@@ -28,17 +33,23 @@ if TYPE_CHECKING:
     from gpuprof.stats.arrays import Floats
 
 FIRST_RATE = 10.0
+_SHOWN_QUANTILE = 0.99
+Ends = tuple[float, float] | None
 # Called before each run with its rate or concurrency.
 BeforeRun = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class MaxRateResult:
-    """The highest rate at which a target meets `settings.slo`, and the runs that showed it."""
+    """The highest rate at which a target meets `settings.slo`, and the runs that showed it.
+
+    `achieved` are the requests per second of the runs at each rate.
+    """
 
     settings: LoadSettings
     found: MaxRate
     interrupted: bool = False
+    achieved: dict[float, tuple[float, ...]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; rates are per second, times in seconds, null is unavailable."""
@@ -57,6 +68,7 @@ class MaxRateResult:
                         "low_s": each.quantile.low,
                         "high_s": each.quantile.high,
                         "verdict": str(each.verdict),
+                        "achieved": list(self.achieved.get(each.rate, ())),
                     }
                     for each in self.found.probes
                 ],
@@ -92,12 +104,17 @@ class MaxRateResult:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """Closed-loop runs of a target over concurrency."""
+    """Closed-loop runs of a target over concurrency.
+
+    `throughputs` and `p99s` are 95% intervals of the run at each concurrency, None where it has none.
+    """
 
     settings: LoadSettings
     found: ConcurrencySweep
     p99_s: dict[int, float | None]
     interrupted: bool = False
+    throughputs: dict[int, Ends] = field(default_factory=dict)
+    p99s: dict[int, Ends] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; throughput is per second, times in seconds, null is unavailable."""
@@ -105,7 +122,15 @@ class SweepResult:
             {
                 "kind": "concurrency_sweep",
                 "settings": asdict(self.settings),
-                "runs": [{**asdict(each), "p99_s": self.p99_s[each.concurrency]} for each in self.found.runs],
+                "runs": [
+                    {
+                        **asdict(each),
+                        "throughput_ends": self.throughputs.get(each.concurrency),
+                        "p99_s": self.p99_s[each.concurrency],
+                        "p99_ends_s": self.p99s.get(each.concurrency),
+                    }
+                    for each in self.found.runs
+                ],
                 "saturation": self.found.saturation,
                 "law": None if self.found.law is None else asdict(self.found.law),
                 "interrupted": self.interrupted,
@@ -171,16 +196,19 @@ def find_rate(
         )
     check_requests(settings, round(first * (checked(wanted).duration_s or 0.0)))
     each_run = dataclasses.replace(options or LoadOptions(), probe=False)
+    achieved: dict[float, tuple[float, ...]] = {}
 
     def measure(rate: float, seed: int) -> Floats:
         if before_run is not None:
             before_run(rate)
         now = dataclasses.replace(wanted, rate=rate, seed=seed)
-        return latencies_s(_uninterrupted(run_load(target, now, inputs, each_run)).rows)
+        result = _uninterrupted(run_load(target, now, inputs, each_run))
+        achieved[rate] = (*achieved.get(rate, ()), result.achieved_rate)
+        return latencies_s(result.rows)
 
     interrupted: list[KeyboardInterrupt] = []
     found = find_max_rate(measure, goal, first, runs=runs, seed=settings.seed, interrupted=interrupted)
-    return MaxRateResult(settings, found, bool(interrupted))
+    return MaxRateResult(settings, found, bool(interrupted), achieved)
 
 
 def sweep_concurrency(
@@ -205,6 +233,8 @@ def sweep_concurrency(
     each_run = dataclasses.replace(options or LoadOptions(), probe=False)
     measured: list[ConcurrencyRun] = []
     p99_s: dict[int, float | None] = {}
+    throughputs: dict[int, Ends] = {}
+    p99s: dict[int, Ends] = {}
     interrupted = False
     for level in levels:
         if before_run is not None:
@@ -220,7 +250,27 @@ def sweep_concurrency(
         mean_s = float(np.mean(result.rows["end_ns"] - result.rows["sent_ns"])) / 1e9
         measured.append(ConcurrencyRun(level, result.achieved_rate, mean_s))
         p99_s[level] = result.latency.p99
-    return SweepResult(closed, sweep_of(measured), p99_s, interrupted)
+        throughputs[level], p99s[level] = _throughput_ends(result), _p99_ends(result)
+    return SweepResult(closed, sweep_of(measured), p99_s, interrupted, throughputs, p99s)
+
+
+def _throughput_ends(result: LoadResult) -> Ends:
+    rows = result.rows[is_ok(result.rows)]
+    error = relative_rate_error(rows["end_ns"], np.ones(len(rows)), result.run.start_ns, result.run.end_ns)
+    if error is None:
+        return None
+    width = math.exp(float(student_quantile(1 - CONFIDENCE, BATCHES - 1)) * error)
+    return result.achieved_rate / width, result.achieved_rate * width
+
+
+def _p99_ends(result: LoadResult) -> Ends:
+    values = latencies_s(result.rows)
+    if len(values) < samples_needed(_SHOWN_QUANTILE) or result.latency.p99 is None:
+        return None
+    found = quantile_of_run(values, _SHOWN_QUANTILE)
+    if found.low is None or found.high is None or not math.isfinite(found.high):
+        return None
+    return found.low, found.high
 
 
 def _uninterrupted(result: LoadResult) -> LoadResult:

@@ -18,8 +18,8 @@ import numpy as np
 from gpuprof.bench.results.target import LatencyTarget, parse_target
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.requests import RequestStatus
-from gpuprof.stats.proportions import exact_share
+from gpuprof.load.figures import judge_seconds
+from gpuprof.load.requests import RequestStatus, Rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,6 +46,17 @@ class StreamTimes:
     status: npt.NDArray[Any]
     tokens: npt.NDArray[np.int64]
 
+    @classmethod
+    def of(cls, rows: Rows) -> StreamTimes:
+        """Return the times of rows of requests."""
+        return cls(
+            planned_ns=rows["planned_ns"],
+            first_ns=rows["first_ns"],
+            end_ns=rows["end_ns"],
+            status=rows["status"],
+            tokens=rows["units"].astype(np.int64),
+        )
+
     @property
     def is_ok(self) -> npt.NDArray[np.bool_]:
         """Which requests succeeded and returned a token."""
@@ -69,7 +80,9 @@ class StreamTimes:
 
 @dataclass(frozen=True, slots=True)
 class TokenIntervals:
-    """Intervals between the tokens of a stream, in seconds; tokens that arrive together are 0 apart.
+    """Intervals between the tokens of streams, in seconds and in the order of the requests.
+
+    Tokens that arrive together are 0 apart.
 
     is_counted: whether the server counted the tokens of every chunk; otherwise a chunk counts as one, and
     these are intervals between chunks. per_arrival: tokens for each different time of arrival.
@@ -88,8 +101,11 @@ def token_intervals(rows: npt.NDArray[Any], is_ok: npt.NDArray[np.bool_]) -> Tok
     gaps = np.diff(rows["time_ns"])
     # The first token of a chunk has the gap, the others of the chunk arrive with it.
     counts = rows["tokens"].astype(np.int64)
-    together = int((counts - 1).sum())
-    seconds = np.concatenate([gaps[is_next], np.zeros(together)]) / 1e9
+    seconds = np.zeros(int(counts.sum()))
+    first = np.cumsum(counts) - counts
+    seconds[first[:1]] = np.nan
+    seconds[first[1:]] = np.where(is_next, gaps / 1e9, np.nan)
+    seconds = seconds[~np.isnan(seconds)]
     arrivals = len(rows) - int(np.count_nonzero(is_next & (gaps == 0)))
     is_counted = bool(len(rows)) and bool(rows["counted"].all())
     return TokenIntervals(seconds, is_counted, float(counts.sum() / arrivals) if arrivals else 0.0)
@@ -128,23 +144,12 @@ class StreamObjective:
         return f"{self.metric.value}_{self.target.figure}<{self.target.limit_s * 1e3:g}ms"
 
     def verdict(self, seconds: Floats) -> TargetVerdict:
-        """Return whether the figure is surely on one side of the limit.
+        """Return whether the figure is reliably on one side of the limit.
 
-        A quantile q is below the limit if fewer than 1 - q of the requests are beyond it, by the exact
-        interval of that fraction (Clopper and Pearson). Requests of one load are no independent samples, so
-        near saturation only several loads are conclusive.
+        `seconds` are in the order of the requests, those of ITL in the order of the requests they belong to;
+        NaN is none. Values of one load are correlated, and judged as its latencies (`judge_seconds`).
         """
-        values = seconds[~np.isnan(seconds)]
-        if not len(values):
-            return TargetVerdict.INCONCLUSIVE
-        quantile = self.target.share
-        if quantile is None:
-            figure = values.max() if self.target.figure == "max" else values.mean()
-            return TargetVerdict.MET if figure < self.target.limit_s else TargetVerdict.MISSED
-        low, high = exact_share(int((values >= self.target.limit_s).sum()), len(values))
-        if high < 1 - quantile:
-            return TargetVerdict.MET
-        return TargetVerdict.MISSED if low > 1 - quantile else TargetVerdict.INCONCLUSIVE
+        return judge_seconds(seconds[~np.isnan(seconds)], self.target).verdict
 
 
 def parse_stream_objectives(texts: Sequence[str]) -> list[StreamObjective]:
@@ -189,12 +194,20 @@ def goodput(
     the objective. A stream of one token has no TPOT and no ITL, and is not judged by
     them. The ITL of a request is its longest interval, `longest_intervals_s`.
     """
+    good = good_requests(times, objectives, longest_itl_s)
+    count = int(np.count_nonzero(good))
+    return Goodput(
+        count, count / len(good) if len(good) else 0.0, count / duration_s if duration_s > 0 else 0.0
+    )
+
+
+def good_requests(
+    times: StreamTimes, objectives: Sequence[StreamObjective], longest_itl_s: Floats
+) -> npt.NDArray[np.bool_]:
+    """Return which requests are good, as of `goodput`."""
     good = times.is_ok
     for objective in objectives:
         is_itl = objective.metric is StreamMetric.ITL
         seconds = longest_itl_s if is_itl else times.seconds(objective.metric)
         good = good & (np.isnan(seconds) | (seconds < objective.target.limit_s))
-    count = int(np.count_nonzero(good))
-    return Goodput(
-        count, count / len(good) if len(good) else 0.0, count / duration_s if duration_s > 0 else 0.0
-    )
+    return good

@@ -133,13 +133,7 @@ def _time(seconds: float | None) -> str:
 def summarize_streams(load: ServerLoad, objectives: Sequence[StreamObjective] = ()) -> StreamSummary:
     """Return the summary of a load on a server of streams."""
     rows = load.driven.rows
-    times = StreamTimes(
-        planned_ns=rows["planned_ns"],
-        first_ns=rows["first_ns"],
-        end_ns=rows["end_ns"],
-        status=rows["status"],
-        tokens=rows["units"].astype(np.int64),
-    )
+    times = StreamTimes.of(rows)
     tokens = load.tokens[load.tokens["request"] < len(rows)]
     intervals = token_intervals(tokens, times.is_ok)
     duration_s = (load.driven.end_ns - load.driven.start_ns) / 1e9

@@ -25,6 +25,7 @@ _MESSAGES = Messages(
         "as late",
         "first_exception": "first exception of the target: {type}: {message}",
         "duplicate_ends": "the target reported the end of {duplicates:,} requests twice",
+        "no_profile": "the requests were measured, and their profile was not written: {error}",
         "interrupted": "interrupted: {requests:,} requests were due until then",
     }
 )

@@ -55,7 +55,9 @@ def format_of(path: Path) -> str:
     """Return the extension of FORMATS that `path` has. Raises RunError where it has none."""
     fitting = [extension for extension in FORMATS if path.name.lower().endswith(extension)]
     if not fitting:
-        raise RunError("unknown_format", f"{path}: unknown extension; choose one of {' '.join(FORMATS)}")
+        raise RunError(
+            "unknown_format", f"{path}: unknown extension", hint=f"choose one of {' '.join(FORMATS)}"
+        )
     return max(fitting, key=len)
 
 
@@ -72,7 +74,9 @@ def export_run(run: RunFolder, path: Path) -> Path:
         (draft / "trace").replace(path)
     except OSError as error:
         raise RunError(
-            "cannot_write", f"cannot write {path}: {error.strerror}; name a file that can be written"
+            "cannot_write",
+            f"cannot write {path}: {error.strerror}",
+            hint="specify a file that can be written",
         ) from None
     except duckdb.Error as error:
         raise RunError(

@@ -32,11 +32,13 @@ from gpuprof.render.flame_views import (
     View,
     bound_coloring,
     difference_view,
+    first_of,
     type_coloring,
     weight_views,
 )
 from gpuprof.render.flamegraph import call_count, flamegraph_page
 from gpuprof.render.page import page_notes, page_subtitle, page_title
+from gpuprof.render.pruned_tree import Pruned, pruned
 from gpuprof.render.shown_tree import Shown, placed_tree
 from gpuprof.run.folder import RunFolder
 
@@ -48,28 +50,41 @@ LoadedRun = tuple[RunFolder, "CallTree"]
 
 
 def run_page(
-    folder: RunFolder, tree: CallTree, weight: str | None = None, slices: Slices | str | None = None
+    folder: RunFolder,
+    tree: CallTree,
+    weight: str | None = None,
+    slices: Slices | str | None = None,
+    *,
+    is_full: bool = False,
+    is_flat: bool = False,
 ) -> str:
     """Return the page of one run, with the timeline of its `slices`.
+
+    One that `is_full` has all paths, one that `is_flat` begins with repeated layers one by one.
 
     Raises RunError where it lacks the weight that is asked for.
     """
     weights = weights_of(folder, tree)
     first = chosen_weight(weights, weight, folder)
-    shown = placed_tree(tree)
+    whole = placed_tree(tree)
+    views, colorings = weight_views(whole, weights), _colorings(whole, folder, tree)
+    page = Pruned(whole, views, colorings) if is_full else pruned(whole, views, colorings)
     return flamegraph_page(
-        shown,
+        page.shown,
         title=page_title(folder.path, folder.meta),
         subtitle=page_subtitle(folder.meta),
         notes=page_notes(folder.meta),
-        views=weight_views(shown, weights),
+        views=page.views,
         first=first,
-        colorings=_colorings(shown, folder, tree),
+        colorings=page.colorings,
+        hidden=page.hidden,
+        whole=first_of(whole, views[first]),
         calls=call_count(tree),
         slices=slices,
         phases=read_phases(folder),
         classes=classes_of_layers(folder.meta),
-        cards=finding_cards(folder, shown),
+        cards=finding_cards(folder, page.shown),
+        is_flat=is_flat,
     )
 
 
@@ -130,7 +145,7 @@ def _time_weights(trees: list[CallTree], asked: str | None) -> list[TimeWeight]:
 
 
 def _scaled_views(shown: Shown, runs: ComparedRuns, weight: TimeWeight) -> list[View]:
-    new, old = ([_on_shown(shown, run) for run in side] for side in (runs.new, runs.old))
+    new, old = ([on_shown(shown, run) for run in side] for side in (runs.new, runs.old))
     scalings: list[Scaling] = ["none", "calls", "total"]
     if not can_scale_by_calls(new, old):
         scalings.remove("calls")
@@ -140,7 +155,8 @@ def _scaled_views(shown: Shown, runs: ComparedRuns, weight: TimeWeight) -> list[
     ]
 
 
-def _on_shown(shown: Shown, run: Sample) -> Sample:
+def on_shown(shown: Shown, run: Sample) -> Sample:
+    """Return a sample of the run's nodes as one of those that the page draws."""
     moved = run.gathered(shown.own_place, shown.total_place, len(shown.tree))
     # What a page adds, such as untracked time, is all its own.
     added = np.ones(len(shown.tree), dtype=np.bool_)

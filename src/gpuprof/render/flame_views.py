@@ -40,8 +40,9 @@ _SCALINGS: dict[Scaling, str] = {
     "calls": "same number of {repeated}",
     "total": "same total",
 }
-# In the order of their colors.
 _BOUNDS = (*Bound, NOT_CLASSIFIED)
+# So much white makes text readable on the color of any bottleneck.
+_WHITE_IN_BOUNDS = 0.4
 _MOST_TYPES = 7
 _OTHER_TYPES, _NO_LAYER = "other layers", "in no layer"
 
@@ -59,11 +60,15 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Coloring:
-    """One way to color the cells: a category for each node. The last one means that nothing is known."""
+    """One way to color the cells: a category for each node, with its color.
+
+    A color is a variable of the style sheets, and the fraction of white that is mixed into it.
+    """
 
     key: str
     label: str
     categories: list[str]
+    colors: list[tuple[str, float]]
     code: Array
 
 
@@ -124,11 +129,14 @@ def type_coloring(shown: Shown, types: Sequence[str | None]) -> Coloring:
     code = {name: number for number, name in enumerate(names)}
     codes = [len(names) + 1 if label is None else code.get(label, len(names)) for label in labels]
     categories = [*(readable(name) for name in names), _OTHER_TYPES, _NO_LAYER]
-    return Coloring("type", "Class of layer", categories, np.array(codes, dtype="u1"))
+    colors = [*((f"category-{number}", 0.0) for number in range(len(names) + 1)), ("category-none", 0.0)]
+    return Coloring("type", "Class of layer", categories, colors, np.array(codes, dtype="u1"))
 
 
 def bound_coloring(shown: Shown, labels: Sequence[str]) -> Coloring:
     """Color by the bottleneck of each layer and operator."""
     code = {name: number for number, name in enumerate(_BOUNDS)}
     codes = [code.get(labels[source], code[Bound.UNKNOWN]) for source in shown.source.tolist()]
-    return Coloring("bound", "Bottleneck", list(_BOUNDS), np.array(codes, dtype="u1"))
+    colors = [(f"bound-{bound.replace(' ', '-')}", _WHITE_IN_BOUNDS) for bound in Bound]
+    colors.append(("not-classified", 0.0))
+    return Coloring("bound", "Bottleneck", list(_BOUNDS), colors, np.array(codes, dtype="u1"))

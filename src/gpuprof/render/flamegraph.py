@@ -33,8 +33,10 @@ from gpuprof.render.page import (
     safe_json,
 )
 from gpuprof.render.phases import phases_html, step_html
+from gpuprof.render.pruned_tree import OTHER, Hidden
 from gpuprof.render.shown_tree import BACKWARD_PREFIX, Shown, placed_tree
-from gpuprof.render.timeline import Slices, embedded_timeline
+from gpuprof.render.timeline import Slices
+from gpuprof.render.timeline_columns import embedded_timeline
 from gpuprof.run.format import KINDS
 from gpuprof.text.sanitize import quoted_if_blank
 
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
 
     from gpuprof.analyze.call_tree import CallTree
     from gpuprof.analyze.phases import Phases
+
+    Ints = npt.NDArray[np.int64]
+    Columns = dict[str, npt.NDArray[np.generic]]
 
 _STATIC_ROWS = 50
 NO_CARDS = FindingCards()
@@ -68,6 +73,9 @@ def flamegraph_page(
     phases: Phases | None = None,
     classes: Mapping[str, str] | None = None,
     cards: FindingCards = NO_CARDS,
+    hidden: Hidden | None = None,
+    whole: CallTree | None = None,
+    is_flat: bool = False,
 ) -> str:
     """Return a self-contained HTML page that shows `tree` as a flame graph and as a table.
 
@@ -77,21 +85,27 @@ def flamegraph_page(
     these are, as the heading of their sum. `calls` is the number of calls of the run, where the tree does not
     have it, `old_calls` that of the older side of a comparison. `slices` are what the timeline shows, or why
     there is none. `phases` are the wall time of the run. `classes` are those of layers by name: repeated ones
-    are one row of the table. `cards` are the findings of the run. The text is meant to be written as UTF-8.
+    are one row of the table, and one cell unless the page begins `is_flat`. `cards` are the findings of the
+    run. `hidden` are the paths that `tree` does not have one by one, `whole` the tree with all of them and
+    the times of the first view. The text is meant to be written as UTF-8.
     """
     script = page_script("flamegraph.js")
-    style = page_style("kit/page.css", "timeline/timeline.css", "findings/findings.css")
+    style = page_style("kit/page.css", "kit/bounds.css", "timeline/timeline.css", "findings/findings.css")
     if not isinstance(tree, Shown):
         calls = call_count(tree)  # of the run: the picture shows some pairs of calls as one
         tree = placed_tree(tree)
         views = [_plain_view(tree.tree, measure)]
     shown, calls, view = tree, calls or 0, views[first]
     tree = first_of(shown, view)
-    labels = _labels(tree, slices)
-    facts: dict[str, Any] = {"groups": _layer_groups(tree, classes or {}), "first": first, "calls": calls}
+    whole = tree if whole is None else whole
+    labels = _labels(whole, slices)
+    used = _used_names(tree, hidden)
+    facts: dict[str, Any] = {"groups": _layer_groups(whole, used, classes or {})}
+    facts |= {"first": first, "calls": calls, "flat": is_flat}
     facts |= {"oldCalls": old_calls, "states": list(STATES), "findings": cards.targets}
-    data = dict(zip(("head", "columns"), _embedded(tree, views, colorings, facts, labels), strict=True))
-    data |= _timeline(slices, tree, shown.total_place, labels)
+    embedded = _embedded(tree, views, colorings, facts, labels, used, hidden)
+    data = dict(zip(("head", "columns"), embedded, strict=True))
+    data |= _timeline(slices, tree, shown.total_place, labels, hidden)
     return filled(
         asset("flamegraph.html"),
         {
@@ -108,10 +122,24 @@ def flamegraph_page(
             "time": escaped(view.facts["time"]),
             "total": escaped(amount(_total_ns(tree), view.facts["unit"])),
             "calls": f"{calls:,}" if old_calls is None else f"{old_calls:,} → {calls:,}",
-            "static": _static_table(tree, calls, view.facts["unit"], labels),
+            "flame_note": _flame_note(whole, hidden),
+            "static": _static_table(whole, calls, view.facts["unit"], labels),
             **data,
         },
     )
+
+
+def _flame_note(whole: CallTree, hidden: Hidden | None) -> str:
+    """Return as HTML what has no cell, and how to get it."""
+    if hidden is None:
+        return ""
+    paths = int(hidden.paths.sum())
+    text = (
+        f"The flame graph has a cell for {len(whole) - paths:,} of {len(whole):,} paths. The other "
+        f"{paths:,}, with the least time, are summed up in cells “other” below their caller; lists and "
+        "search include them. To draw each path: gpuprof flamegraph RUN --full."
+    )
+    return f'<p class="left-out" data-view="flame">{escaped(text)}</p>'
 
 
 # ---- the tree as data ------------------------------------------------------------------------
@@ -126,8 +154,12 @@ def _plain_view(tree: CallTree, measure: str) -> View:
 
 
 def _columns(
-    tree: CallTree, views: Sequence[View], colorings: Sequence[Coloring]
-) -> dict[str, npt.NDArray[np.generic]]:
+    tree: CallTree,
+    views: Sequence[View],
+    colorings: Sequence[Coloring],
+    used_names: Ints,
+    hidden: Hidden | None,
+) -> Columns:
     """Return the columns in the order they are written: wide types first, so that each is aligned.
 
     Two are written as differences, which mostly are zeros or small and so compress well: `inside`
@@ -135,8 +167,7 @@ def _columns(
     """
     parent = tree.parent.astype(np.int32)
     index = np.arange(len(tree), dtype=np.int32)
-    used_names = np.unique(tree.name)
-    columns = {
+    columns: Columns = {
         "calls": tree.calls.astype("<f8"),
         "up": np.where(parent < 0, 0, index - parent).astype("<i4"),
         "name": np.searchsorted(used_names, tree.name).astype("<i4"),
@@ -144,9 +175,21 @@ def _columns(
         "kind": tree.kind.astype("u1"),
         **{f"color.{each.key}": each.code for each in colorings},
     }
+    if hidden is not None:
+        columns["paths"] = hidden.paths.astype("<i4")
     for view in views:
         columns |= {f"{view.key}.{name}": column for name, column in view.columns.items()}
+    return _widest_first(columns)
+
+
+def _widest_first(columns: Columns) -> Columns:
     return dict(sorted(columns.items(), key=lambda entry: -entry[1].dtype.itemsize))
+
+
+def _used_names(tree: CallTree, hidden: Hidden | None) -> Ints:
+    """Return the names that the page has, by their numbers."""
+    more = np.empty(0, dtype=np.int64) if hidden is None else hidden.by_name["name"].astype(np.int64)
+    return np.unique(np.concatenate([tree.name.astype(np.int64), more]))
 
 
 def _embedded(
@@ -155,21 +198,41 @@ def _embedded(
     colorings: Sequence[Coloring],
     facts: dict[str, Any],
     labels: Mapping[str, str],
+    used: Ints,
+    hidden: Hidden | None,
 ) -> tuple[str, str]:
     """Return what the page reads of the tree, see `packed_columns`."""
-    columns = _columns(tree, views, colorings)
-    names = [tree.names[number] for number in np.unique(tree.name).tolist()]
-    packed, gzipped = packed_columns(b"".join(column.tobytes() for column in columns.values()))
+    columns = _columns(tree, views, colorings, used, hidden)
+    by_name: Columns = {}
+    if hidden is not None:
+        by_name = dict(hidden.by_name)
+        by_name["name"] = np.searchsorted(used, by_name["name"]).astype("<i4")
+        by_name = _widest_first(by_name)
+    names = [tree.names[number] for number in used.tolist()]
+    raw = b"".join(column.tobytes() for column in columns.values())
+    raw += bytes(-len(raw) % 8)
+    packed, gzipped = packed_columns(raw + b"".join(column.tobytes() for column in by_name.values()))
     head = {
         "count": len(tree),
         "columns": [[name, column.dtype.name] for name, column in columns.items()],
+        "hidden": {
+            "at": len(raw),
+            "count": len(by_name["name"]) if by_name else 0,
+            "columns": [[name, column.dtype.name] for name, column in by_name.items()],
+        },
         "gzip": gzipped,
-        "kinds": list(KINDS),
+        "kinds": list(KINDS) if hidden is None else [*KINDS, OTHER],
         "names": [readable(name) for name in names],
         "labels": label_pairs(names, labels),
         "views": [{"key": view.key, **view.facts} for view in views],
         "colorings": [
-            {"key": each.key, "label": each.label, "categories": each.categories} for each in colorings
+            {
+                "key": each.key,
+                "label": each.label,
+                "categories": each.categories,
+                "colors": each.colors,
+            }
+            for each in colorings
         ],
         **facts,
     }
@@ -177,20 +240,26 @@ def _embedded(
 
 
 def _timeline(
-    slices: Slices | str | None, tree: CallTree, place: npt.NDArray[np.int64], labels: Mapping[str, str]
+    slices: Slices | str | None,
+    tree: CallTree,
+    place: Ints,
+    labels: Mapping[str, str],
+    hidden: Hidden | None,
 ) -> dict[str, str]:
     if slices is None:
         return {"timeline_head": "null", "timeline_columns": ""}
-    head, columns = embedded_timeline(slices, tree, place, labels)
+    head, columns = embedded_timeline(
+        slices, tree, place, labels, None if hidden is None else hidden.cell_of_node
+    )
     return {"timeline_head": head, "timeline_columns": columns}
 
 
-def _layer_groups(tree: CallTree, classes: Mapping[str, str]) -> list[tuple[int, str]]:
+def _layer_groups(tree: CallTree, used: Ints, classes: Mapping[str, str]) -> list[tuple[int, str]]:
     """Return the places of the names of repeated layers on the page, each with its group."""
-    used = np.unique(tree.name).tolist()
     layers = {tree.names[number] for number in np.unique(tree.name[tree.kind == _LAYER]).tolist()}
     groups = layer_groups(layers, classes)
-    names = enumerate(tree.names[number] for number in used)
+    # The last name may be that of cells of the page alone.
+    names = enumerate(tree.names[number] for number in used.tolist() if number < len(tree.names))
     return [(place, readable(groups[name])) for place, name in names if name in groups]
 
 

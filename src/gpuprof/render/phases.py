@@ -58,10 +58,13 @@ def _by_phase(phases: Phases) -> str:
     others = [(_OTHER_TEXTS[kind], time_ns) for kind, time_ns in phases.others_ns.items() if time_ns]
     if phases.steps is None and not others:
         return f": {imports}" if imports else ""
-    words = [f"start-up {format_duration(phases.startup_ns)}" + (f" ({imports})" if imports else "")]
+    first, last = ("before", "after") if phases.is_trace else ("start-up", "closing")
+    words = [f"{first} {format_duration(phases.startup_ns)}" + (f" ({imports})" if imports else "")]
+    if phases.is_trace and not phases.startup_ns:
+        words = []
     if phases.steps is not None:
         words += _steps(phases.steps)
-    rest = [("other between steps", phases.between_ns), ("closing", phases.closing_ns)]
+    rest = [("other between steps", phases.between_ns), (last, phases.closing_ns)]
     words += [f"{text} {format_duration(time_ns)}" for text, time_ns in others + rest if time_ns > 0]
     return ": " + ", ".join(words)
 

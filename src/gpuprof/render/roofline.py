@@ -36,7 +36,7 @@ _LEFT_OUT = ("kind", "root", "layer", "ordinal", "timing_spread", "group")
 def roofline_page(roofline: RooflineData, *, title: str, subtitle: str) -> str:
     """Return a self-contained HTML page that shows `roofline`; it is meant to be written as UTF-8."""
     script = page_script("roofline.js")
-    style = page_style("kit/page.css", "roofline/roofline.css")
+    style = page_style("kit/page.css", "kit/bounds.css", "roofline/roofline.css")
     return filled(
         asset("roofline.html"),
         {

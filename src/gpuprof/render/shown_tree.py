@@ -28,7 +28,7 @@ _PROCESS, _OPERATOR, _BACKWARD = (KINDS.index(kind) for kind in ("process", "ope
 
 def shown_tree(tree: CallTree) -> CallTree:
     """Return the tree that a page draws; its self times add up to the same sum."""
-    return with_time_outside(without_engine_twins(tree))
+    return with_time_outside(withoutengine_twins(tree))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Shown:
 def placed_tree(tree: CallTree) -> Shown:
     """Return the tree that a page draws, with what leads from one to the other."""
     shown = shown_tree(tree)
-    inner = _engine_twins(tree)
+    inner = engine_twins(tree)
     is_added = np.zeros(len(shown), dtype=np.bool_)
     if len(shown.names) > len(tree.names):
         is_added = shown.name == len(tree.names)
@@ -78,13 +78,13 @@ def placed_tree(tree: CallTree) -> Shown:
     return Shown(shown, source, own_place, total_place)
 
 
-def without_engine_twins(tree: CallTree) -> CallTree:
+def withoutengine_twins(tree: CallTree) -> CallTree:
     """Merge each backward node's operator into the autograd engine's span around it.
 
     The engine's span is named after the node that it evaluates, so both would read the same. The merged
     node has the span's calls and total, the self time of both, and the children of both.
     """
-    inner = _engine_twins(tree)
+    inner = engine_twins(tree)
     if not inner.any():
         return tree
     outer = tree.parent[inner]
@@ -97,7 +97,7 @@ def without_engine_twins(tree: CallTree) -> CallTree:
     return _each_column(merged, lambda column: column[~inner])
 
 
-def _engine_twins(tree: CallTree) -> npt.NDArray[np.bool_]:
+def engine_twins(tree: CallTree) -> npt.NDArray[np.bool_]:
     """Mark the operators that are the only one of their name in the engine's span of that name."""
     index = {name: number for number, name in enumerate(tree.names)}
     evaluated = np.full(len(tree.names), -1, dtype=np.int64)

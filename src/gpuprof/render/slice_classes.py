@@ -45,7 +45,7 @@ class SliceClasses:
 class _Builder:
     """Gives each path a number, the parent before its children."""
 
-    kinds: int = len(KINDS)
+    kinds: int = len(KINDS) + 1  # and that of cells for many paths
     known: dict[tuple[int, int], int] = field(default_factory=dict)
     name: list[int] = field(default_factory=list)
     kind: list[int] = field(default_factory=list)
@@ -67,7 +67,8 @@ class _Builder:
 def classes_of(columns: dict[str, npt.NDArray[Any]], names: list[str], tree: CallTree) -> SliceClasses:
     """Return the class of each slice and of each node.
 
-    A slice's `parent` is the place of another one, its `node` the place of its node in `tree` (-1: unknown).
+    A slice's `parent` is the place of another one, its `node` the place of its node in `tree` (-1: unknown),
+    `above` that of its parent where that is no slice of these, `hidden` that of the cell for many paths.
     Where the node is known, so is the path: Python's functions are in the tree between spans that are nested.
     """
     texts: dict[str, int] = {}
@@ -75,8 +76,8 @@ def classes_of(columns: dict[str, npt.NDArray[Any]], names: list[str], tree: Cal
     of_slices = np.array([texts.setdefault(name, len(texts)) for name in names], dtype=np.int64)
     builder = _Builder()
     of_node, roots = _classes_of_nodes(builder, tree, of_tree)
-    told = np.append(of_node, -1)[columns["node"]].astype(np.int64)
-    of_slice = _classes_of_slices(builder, columns, of_slices, roots, texts, told)
+    told, above = (np.append(of_node, -1)[columns[key]].astype(np.int64) for key in ("node", "above"))
+    of_slice = _classes_of_slices(builder, columns, of_slices, roots, texts, told, above)
     used = np.unique(np.array(builder.name, dtype=np.int64))
     all_names = list(texts)
     return SliceClasses(
@@ -123,22 +124,24 @@ def _classes_of_slices(
     roots: dict[int, int],
     names: dict[str, int],
     told: Ints,
+    above_told: Ints,
 ) -> Ints:
     engine = _engine_names(names)
     keys = texts[columns["name"]] * builder.kinds + columns["kind"] if len(texts) else columns["kind"]
     # Parents before what is inside them, threads before what they launched.
-    order = np.lexsort((columns["id"], columns["start_ns"], columns["on_gpu"]))
+    unknown = np.flatnonzero(told < 0)
+    order = unknown[
+        np.lexsort((columns["id"][unknown], columns["start_ns"][unknown], columns["on_gpu"][unknown]))
+    ]
     of_slice: list[int] = told.tolist()
-    processes, parents = columns["process"].tolist(), columns["parent"].tolist()
-    all_keys, known = keys.tolist(), builder.known
-    for place in order.tolist():
-        if of_slice[place] >= 0:
-            continue
-        parent, key = parents[place], all_keys[place]
-        above = of_slice[parent] if parent >= 0 else -1
-        above = roots.get(processes[place], -1) if above < 0 else builder.inside[above]
+    more = (columns[key][order] for key in ("process", "parent", "hidden"))
+    lists = [each.tolist() for each in (order, keys[order], above_told[order], *more)]
+    known = builder.known
+    for place, key, above_parent, process, parent, cell in zip(*lists, strict=True):
+        above = of_slice[parent] if parent >= 0 else above_parent
+        above = roots.get(process, -1) if above < 0 else builder.inside[above]
         number = known.get((above, key))
-        of_slice[place] = _new_class(builder, above, key, engine) if number is None else number
+        of_slice[place] = _new_class(builder, above, key, engine, cell) if number is None else number
     return np.array(of_slice, dtype=np.int64)
 
 
@@ -151,8 +154,8 @@ def _engine_names(names: dict[str, int]) -> dict[int, int]:
     }
 
 
-def _new_class(builder: _Builder, above: int, key: int, engine: dict[int, int]) -> int:
-    """Add a path that the tree does not show, or shows in the cell of the engine's span around it."""
+def _new_class(builder: _Builder, above: int, key: int, engine: dict[int, int], cell: int) -> int:
+    """Add a path that the tree does not show, or shows in `cell` or that of the engine's span around it."""
     name, kind = divmod(key, builder.kinds)
     is_twin = (
         above >= 0
@@ -160,7 +163,7 @@ def _new_class(builder: _Builder, above: int, key: int, engine: dict[int, int]) 
         and builder.kind[above] == _BACKWARD
         and builder.name[above] == engine.get(name, -1)
     )
-    number = builder.add(above, key, builder.node[above] if is_twin else -1)
+    number = builder.add(above, key, builder.node[above] if is_twin else cell)
     if is_twin:
         builder.inside[number] = above  # as shown_tree.py has it
     return number

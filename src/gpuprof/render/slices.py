@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof import _native
+from gpuprof.render.stack_slices import IDLE_THREAD_ID, write_stack_slices
+from gpuprof.render.stack_slices import WAITING as WAITING_KIND
 from gpuprof.run.database import registered
 from gpuprof.run.folder import RunFolder
+from gpuprof.run.frame_tree import IDLE_THREADS
 
 if TYPE_CHECKING:
     import duckdb
@@ -40,6 +43,7 @@ CATEGORIES = (
     "python_function",
     "gc",
 )
+WAITING = len(CATEGORIES)  # of the waits in stack samples, which only a page tells from functions
 
 _NAMES = """
     CREATE TABLE scratch.names AS SELECT (row_number() OVER () - 1)::UINTEGER AS name_id, name FROM (
@@ -69,12 +73,12 @@ _STREAMS = """
 _CPU = """
     CREATE TABLE scratch.cpu AS
     SELECT track, span_id AS id, coalesce(parent_id, -1) AS parent, name_id, start_ns, duration_ns,
-           coalesce(list_position($categories, kind) - 1, 0)::UTINYINT AS category
+           coalesce(list_position($categories, kind) - 1, 0)::UTINYINT AS category{path}
     FROM (
         SELECT *, false AS is_stacks FROM spans
         UNION ALL BY NAME
         SELECT id AS span_id, process_id, thread_id, nullif(parent, -1) AS parent_id, name, start_ns,
-               duration_ns, 'python_function' AS kind, true AS is_stacks FROM scratch.stack_slices)
+               duration_ns, kind, true AS is_stacks FROM scratch.stack_slices)
     JOIN scratch.names USING (name) JOIN scratch.threads USING (process_id, thread_id, is_stacks)
     ORDER BY track, start_ns, span_id
 """
@@ -123,19 +127,22 @@ class Track:
 class SliceSource:
     """The slices of a run, sorted in `scratch`, a folder that the caller removes after `close`.
 
+    With `waits`, waits in stack samples are a category of their own, and threads that only wait one track.
     Raises duckdb.Error where the run's tables are damaged or the disk is full.
     """
 
-    def __init__(self, run: RunFolder, scratch: Path) -> None:
+    def __init__(self, run: RunFolder, scratch: Path, *, waits: bool = False) -> None:
         self.meta = run.meta
         self._connection = run.connect()
         limit_memory(self._connection, scratch)
         path = str(scratch / "slices.duckdb").replace("'", "''")
         self._connection.execute(f"ATTACH '{path}' AS scratch")
-        write_stack_slices(self._connection)
+        write_stack_slices(self._connection, waits=waits)
+        self.has_paths = "path_id" in self._connection.table("spans").columns
         for query in (_COPIES, _NAMES, _THREADS, _STREAMS):
             self._connection.execute(query)
-        self._connection.execute(_CPU, {"categories": list(CATEGORIES)})
+        path = ", coalesce(path_id, -1)::BIGINT AS path" if self.has_paths else ""
+        self._connection.execute(_CPU.format(path=path), {"categories": [*CATEGORIES, WAITING_KIND]})
         self._connection.execute(_GPU)
         self.has_gpu = self._count("gpu") > 0
         self._connection.execute(_FLOWS)
@@ -167,6 +174,10 @@ class SliceSource:
             {"first": first_place, "end": end_place},
         ).fetchnumpy()
         return np.asarray(found["place"]), np.asarray(found["flow"])
+
+    def ask(self, query: str, **values: Any) -> Columns:
+        """Return the columns of a query of the tables `scratch.placed_cpu` and `scratch.placed_gpu`."""
+        return dict(self._connection.execute(query, values or None).fetchnumpy())
 
     def readings(self) -> Iterator[tuple[int, str, Columns]]:
         """Yield device, metric, and its readings (`t_ns`, `value`) in the order of time."""
@@ -283,6 +294,8 @@ class TrackNames:
 
     def thread(self, track: Track, *, with_id: bool = False) -> str:
         """Return the name of a thread, with its id where it has no other name or that is asked for."""
+        if track.thread_id == IDLE_THREAD_ID:
+            return IDLE_THREADS
         name = self._threads.get((track.process_id, track.thread_id)) or "thread"
         if with_id or name == "thread":
             name = f"{name} {track.thread_id}"
@@ -298,53 +311,22 @@ class TrackNames:
         """Return the name of a stream."""
         return f"stream {'?' if track.stream is None else track.stream}"
 
+    def track(self, track: Track) -> str:
+        """Return the name of a thread with that of its process, or of a stream with that of its device."""
+        if track.is_stream:
+            return f"{self.device(track.device)} {self.stream(track)}"
+        process = f"{self.process(track.process_id)} {track.process_id}"
+        return f"{self.thread(track)} {track.thread_id} of {process}"
+
 
 def lane_name(name: str, lane: int) -> str:
     """Return the name of a lane; those after the first have what overlaps the first."""
     return name if lane == 0 else f"{name} ({lane + 1})"
 
 
-# ---- stack samples as slices: a function lasts for as long as samples in a row show it ------
-
-Slice = tuple[int, int, int, int, str, int, int]  # process, thread, id, parent, name, begin and length in ns
+# ---- the database in which slices are sorted ------------------------------------------------
 
 MEMORY_LIMIT = "512MB"
-_BATCH = 10_000
-_CREATE = """
-    CREATE TABLE scratch.stack_slices (process_id BIGINT, thread_id BIGINT, id BIGINT, parent BIGINT,
-                                       name VARCHAR, start_ns BIGINT, duration_ns BIGINT)
-"""
-_SAMPLES = """
-    SELECT process_id, thread_id, t_ns, duration_ns, frames FROM stacks ORDER BY process_id, thread_id, t_ns
-"""
-
-
-def write_stack_slices(connection: duckdb.DuckDBPyConnection) -> None:
-    """Fill `scratch.stack_slices`. Ids follow those of the spans; -1 is no parent."""
-    import numpy as np
-
-    connection.execute(_CREATE)
-    first = int(connection.execute("SELECT coalesce(max(span_id), 0) + 1 FROM spans").fetchall()[0][0])
-    slices = _Slices(first)
-    reader = connection.cursor()
-    reader.execute(_SAMPLES)
-    names = ("process_id", "thread_id", "id", "parent", "name", "start_ns", "duration_ns")
-    while True:
-        rows = reader.fetchmany(_BATCH)
-        for row in rows:
-            slices.add(*row)
-        if not rows:
-            slices.close(0)
-        if slices.ended:
-            columns = {
-                name: np.array(column, dtype=object if name == "name" else np.int64)
-                for name, column in zip(names, zip(*slices.ended, strict=True), strict=True)
-            }
-            with registered(connection, "fresh_slices", columns):
-                connection.execute("INSERT INTO scratch.stack_slices FROM fresh_slices")
-            slices.ended.clear()
-        if not rows:
-            break
 
 
 def limit_memory(connection: duckdb.DuckDBPyConnection, scratch: Path) -> None:
@@ -352,59 +334,3 @@ def limit_memory(connection: duckdb.DuckDBPyConnection, scratch: Path) -> None:
     connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
     connection.execute("SET temp_directory = $folder", {"folder": str(scratch)})
     connection.execute("SET threads = 2")
-
-
-def count_stack_slices(run: RunFolder, scratch: Path, *, most: int) -> int:
-    """Return how many slices the samples of a run make; counts no further when there are more than `most`."""
-    if "stacks" not in run.tables:
-        return 0
-    slices = _Slices(0)
-    with run.connect() as reader:
-        limit_memory(reader, scratch)
-        reader.execute(_SAMPLES)
-        while slices.count <= most and (rows := reader.fetchmany(_BATCH)):
-            for row in rows:
-                slices.add(*row)
-            slices.ended.clear()
-    return slices.count
-
-
-class _Slices:
-    """Opens and closes functions, sample by sample, thread by thread."""
-
-    def __init__(self, first_id: int) -> None:
-        self.ended: list[Slice] = []
-        self._first_id = self._next_id = first_id
-        self._thread = (-1, -1)
-        self._until = 0
-        self._open: list[tuple[int, str, int]] = []  # id, name, begin
-
-    @property
-    def count(self) -> int:
-        """How many slices were opened."""
-        return self._next_id - self._first_id
-
-    def add(self, process_id: int, thread_id: int, t_ns: int, duration_ns: int, frames: list[str]) -> None:
-        begin = t_ns - duration_ns
-        if (process_id, thread_id) != self._thread or begin > self._until:
-            self.close(0)
-        self._thread = (process_id, thread_id)
-        shared = sum(1 for _ in self._shared(frames))
-        self.close(shared)
-        for name in frames[shared:]:
-            self._open.append((self._next_id, name, begin))
-            self._next_id += 1
-        self._until = t_ns
-
-    def _shared(self, frames: list[str]) -> Iterator[str]:
-        for (_, name, _), frame in zip(self._open, frames, strict=False):
-            if name != frame:
-                break
-            yield name
-
-    def close(self, depth: int) -> None:
-        """End what is open below `depth`, with the last sample that showed it."""
-        while len(self._open) > depth:
-            number, name, begin = self._open.pop()
-            parent = self._open[-1][0] if self._open else -1
-            self.ended.append((*self._thread, number, parent, name, begin, self._until - begin))

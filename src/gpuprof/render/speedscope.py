@@ -74,13 +74,8 @@ class _Profiles:
         self._current = None
 
     def _begin(self, number: int, lane: int, start: int) -> None:
-        track = self._source.tracks[number]
-        if track.is_stream:
-            name = f"{self._names.device(track.device)} {self._names.stream(track)}"
-        else:
-            process = f"{self._names.process(track.process_id)} {track.process_id}"
-            name = f"{self._names.thread(track)} {track.thread_id} of {process}"
-        head = {"type": "evented", "name": lane_name(name, lane), "unit": "nanoseconds"}
+        name = lane_name(self._names.track(self._source.tracks[number]), lane)
+        head = {"type": "evented", "name": name, "unit": "nanoseconds"}
         separator = "" if self._is_first_profile else ","
         self._file.write(f'{separator}{json.dumps(head)[:-1]},"events":['.encode())
         self._is_first_profile = False

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timeline of the flame graph page: every slice of a run as columns, and the readings of devices.
-
-Slices are stored row by row: a row is a level of a lane of a thread or a stream, and its slices follow one
-another, so a page finds what a window shows by binary search. Each slice is of a *class*, its path of names:
-what the flame graph shows as one cell. Classes link the two pictures and store each name once.
-"""
+"""The slices that the timeline of the flame graph page shows, and the readings of devices."""
 
 from __future__ import annotations
 
@@ -17,16 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.errors import RunError
-from gpuprof.render.page import label_pairs, packed_columns, readable, safe_json
-from gpuprof.render.slice_classes import SliceClasses, classes_of
-from gpuprof.render.slices import CATEGORIES, UNITS, SliceSource, Track, TrackNames, count_stack_slices
+from gpuprof.render.merged_slices import BUDGET, KIND_OF_CATEGORY, Choice, Merged, choose, merge
+from gpuprof.render.slices import SliceSource, Track, TrackNames
 from gpuprof.run.database import is_out_of_room
 from gpuprof.run.folder import RunFolder
-from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy.typing as npt
 
     from gpuprof.analyze.call_tree import CallTree
@@ -34,7 +25,7 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int64]
     Columns = dict[str, npt.NDArray[Any]]
 
-MOST_SLICES = 4_000_000
+MOST_SLICES = 4_000_000  # of a run of an earlier version, whose slices cannot be summed up
 MOST_READINGS = 10_000  # of a metric; of more, the largest of each stretch of time
 METRICS = (
     "utilization_percent",
@@ -44,15 +35,7 @@ METRICS = (
     "memory_clock_hz",
     "temperature_c",
 )
-_ROW = ("track", "lane", "level")
-# A category of a trace is a kind of call; copies and fills are both transfers.
-_KIND_NAMES = {"gpu_memcpy": "transfer", "gpu_memset": "transfer", "python_function": "python"}
-_KIND_OF_CATEGORY = np.array(
-    [KINDS.index(_KIND_NAMES.get(name, name)) for name in CATEGORIES], dtype=np.int64
-)
-_NODES_OF_SPANS = """
-    SELECT span_id AS id, node_id AS node FROM spans JOIN call_tree USING (path_id) ORDER BY span_id
-"""
+ROW = ("track", "lane", "level")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,54 +50,44 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """All slices of a run, in the order of rows and there of time; what ran on GPUs comes last."""
+    """The slices of a run, in the order of rows and there of time; what ran on GPUs comes last."""
 
     tracks: list[dict[str, Any]]  # name, process, and whether it is a stream
     names: list[str]
     # track, lane, level, name, kind, process, id, on_gpu, start_ns, duration_ns, parent: the place of the
-    # span around it or of the one that launched it (-1: none), and node: the run's node that counts it
-    # (-1: unknown)
+    # span around it or of the one that launched it (-1: none), node: the run's node that counts it, and
+    # above: that of what launched it (-1: unknown)
     columns: Columns
     on_threads: int  # slices before this one ran on threads
     readings: list[Readings]
+    merged: Merged | None = None  # sums of those that are not in the columns
+    window: tuple[int, int] | None = None  # ns; other slices are left out
 
 
 # ---- reading -----------------------------------------------------------------------------------
 
 
-def slice_count(run: RunFolder, scratch: Path) -> int:
-    """Return how many slices the run's timeline has; of more than a page holds, how many at least.
-
-    What is sorted on the way is written to the folder `scratch`.
-    """
-    counts = (
-        f"SELECT count(*) FROM {table}"  # noqa: S608 - names of tables
-        for table in ("spans", "kernels", "transfers")
-        if table in run.tables
-    )
-    measured = sum(int(run.sql(query).fetchall()[0][0]) for query in counts)
-    return measured + count_stack_slices(run, scratch, most=MOST_SLICES - measured)
-
-
-def read_timeline(run: RunFolder, folder: Path) -> Slices | str:
+def read_timeline(
+    run: RunFolder,
+    folder: Path,
+    tree: CallTree,
+    *,
+    window: tuple[int, int] | None = None,
+    is_full: bool = False,
+) -> Slices | str:
     """Return the run's slices, or the reason why a page has none.
 
-    What is sorted on the way is written to `folder`. Raises OSError where it cannot be.
+    Of a run with more than a page shows quickly, short slices are summed up, unless it `is_full`. With a
+    `window` (begin and end in ns), only slices that meet it are there. What is sorted on the way is written
+    to `folder`. `tree` is that of the run. Raises OSError where the folder cannot be written.
     """
     import duckdb
 
     try:
         with tempfile.TemporaryDirectory(prefix=".gpuprof-timeline-", dir=folder) as scratch:
-            count = slice_count(run, Path(scratch))
-            if count > MOST_SLICES:
-                return (
-                    f"This run has at least {count:,} slices; a page holds the timeline of {MOST_SLICES:,} "
-                    "at most. For all of them: gpuprof export RUN -o trace.pftrace, to be opened in "
-                    "ui.perfetto.dev."
-                )
-            source = SliceSource(run, Path(scratch))
+            source = SliceSource(run, Path(scratch), waits=True)
             try:
-                return _read(source, _nodes_of_spans(run))
+                return _read(source, _nodes_of_paths(run), tree, window, is_full=is_full)
             finally:
                 source.close()
     except duckdb.Error as error:
@@ -125,57 +98,82 @@ def read_timeline(run: RunFolder, folder: Path) -> Slices | str:
         return f"The timeline could not be read: {error}"
 
 
-def _nodes_of_spans(run: RunFolder) -> tuple[Ints, Ints]:
-    """Return spans by their number, and the node of each; none for a run without them."""
-    none = np.empty(0, dtype=np.int64)
+def _nodes_of_paths(run: RunFolder) -> Ints:
+    """Return the node of each path by its number, -1 for none."""
     for table in ("spans", "call_tree"):
         if table not in run.tables or "path_id" not in run.sql(f"FROM {table}").columns:
-            return none, none
-    found = run.sql(_NODES_OF_SPANS).fetchnumpy()
-    return np.asarray(found["id"], dtype=np.int64), np.asarray(found["node"], dtype=np.int64)
+            return np.empty(0, dtype=np.int64)
+    found = run.sql("SELECT path_id, node_id FROM call_tree WHERE path_id >= 0").fetchnumpy()
+    path = np.asarray(found["path_id"], dtype=np.int64)
+    nodes = np.full(int(path.max(initial=-1)) + 1, -1, dtype=np.int64)
+    nodes[path] = np.asarray(found["node_id"], dtype=np.int64)
+    return nodes
 
 
-def _read(source: SliceSource, nodes_of_spans: tuple[Ints, Ints]) -> Slices:
-    threads = _joined(list(source.cpu()), ("id", "parent"))
-    streams = _joined(list(source.gpu()), ("launcher",))
-    on_threads = len(threads["track"])
-    by_id = np.argsort(threads["id"], kind="stable")
-    columns = {
-        key: np.concatenate([threads[key], streams[key]])
-        for key in (*_ROW, "name", "start_ns", "duration_ns")
-    }
-    category = np.concatenate([threads["category"], streams["category"]])
-    columns["kind"] = _KIND_OF_CATEGORY[category]
-    columns["process"] = np.array([track.process_id for track in source.tracks], dtype=np.int64)[
-        columns["track"]
-    ]
-    columns["id"] = np.concatenate([threads["id"], np.zeros(len(streams["track"]), dtype=np.int64)])
-    columns["on_gpu"] = np.arange(len(category)) >= on_threads
-    above = np.concatenate([threads["parent"], streams["launcher"]])
-    columns["parent"] = _places(threads["id"], by_id, above)
-    spans, nodes = nodes_of_spans
-    place = _places(spans, np.arange(len(spans)), threads["id"])
-    of_streams = np.full(len(streams["track"]), -1, dtype=np.int64)
-    columns["node"] = np.concatenate([np.append(nodes, -1)[place], of_streams])
+def _read(
+    source: SliceSource,
+    node_of_path: Ints,
+    tree: CallTree,
+    window: tuple[int, int] | None,
+    *,
+    is_full: bool,
+) -> Slices | str:
+    choice = choose(source, window, is_full=is_full or not source.has_paths, budget=BUDGET)
+    if choice.shown > MOST_SLICES and not (is_full or source.has_paths):
+        return (
+            f"This run of an earlier version has {choice.shown:,} slices; a page holds the timeline of "
+            f"{MOST_SLICES:,} at most. For all of them: gpuprof flamegraph RUN --full, or gpuprof export RUN "
+            "-o trace.pftrace, to be opened in ui.perfetto.dev."
+        )
+    merged = None
+    if choice.shown < choice.slices:
+        merged = merge(source, choice, tree, node_of_path)
+    columns, on_threads = _columns(source, choice, node_of_path)
     return Slices(
         tracks=_described(source),
         names=source.names,
-        columns=_by_rows(columns),
+        columns=columns,
         on_threads=on_threads,
         readings=list(_readings(source)),
+        merged=merged,
+        window=window,
     )
 
 
-def _joined(batches: list[Columns], more: tuple[str, ...]) -> Columns:
-    keys = (*_ROW, "name_id", "category", "start_ns", "duration_ns", *more)
-    joined = {
-        key: np.concatenate([np.empty(0, dtype=np.int64), *(batch[key] for batch in batches)]).astype(
-            np.int64
+def _columns(source: SliceSource, choice: Choice, node_of_path: Ints) -> tuple[Columns, int]:
+    """Return the slices that are shown one by one, by rows, and how many of them ran on threads."""
+    chosen = f"duration_ns >= {choice.least_ns:d} AND {choice.inside}" if choice.least_ns else choice.inside
+    keys = f"{', '.join(ROW)}, name_id, category, start_ns, duration_ns"
+    path = "path" if source.has_paths else "-1 AS path"
+    threads = _numbers(
+        source.ask(f"SELECT {keys}, id, parent, {path} FROM scratch.placed_cpu WHERE {chosen} ORDER BY rowid")  # noqa: S608
+    )
+    streams = _numbers(
+        source.ask(
+            f"SELECT {keys}, launcher AS parent, coalesce(cpu.path, -1) AS path "  # noqa: S608
+            f"FROM (FROM scratch.placed_gpu WHERE {chosen}) AS gpu LEFT JOIN "
+            f"(SELECT id, {path} FROM scratch.cpu) AS cpu ON cpu.id = gpu.launcher ORDER BY gpu.place"
         )
-        for key in keys
-    }
-    joined["name"] = joined.pop("name_id")
-    return joined
+    )
+    on_threads = len(threads["track"])
+    by_id = np.argsort(threads["id"], kind="stable")
+    streams["id"] = np.zeros(len(streams["track"]), dtype=np.int64)
+    columns = {key: np.concatenate([threads[key], streams[key]]) for key in threads}
+    columns["name"] = columns.pop("name_id")
+    columns["kind"] = KIND_OF_CATEGORY[columns.pop("category")]
+    processes = np.array([track.process_id for track in source.tracks], dtype=np.int64)
+    columns["process"] = processes[columns["track"]] if len(processes) else columns["track"]
+    columns["on_gpu"] = np.arange(len(columns["track"])) >= on_threads
+    columns["parent"] = _places(threads["id"], by_id, columns["parent"])
+    path_of = columns.pop("path")
+    node = np.append(node_of_path, -1)[np.where(path_of < len(node_of_path), path_of, -1)]
+    columns["node"] = np.where(columns["on_gpu"], -1, node)
+    columns["above"] = np.where(columns["on_gpu"], node, -1)
+    return _by_rows(columns), on_threads
+
+
+def _numbers(columns: Columns) -> Columns:
+    return {key: np.asarray(column, dtype=np.int64) for key, column in columns.items()}
 
 
 def _places(ids: Ints, by_id: Ints, wanted: Ints) -> Ints:
@@ -238,115 +236,3 @@ def thinned(
     order = np.lexsort((-value, stretch))
     kept = order[np.searchsorted(stretch[order], np.arange(most))]
     return t_ns[kept], value[kept]
-
-
-# ---- writing -------------------------------------------------------------------------------------
-
-
-def embedded_timeline(
-    slices: Slices | str, tree: CallTree, place_of_node: Ints, labels: Mapping[str, str]
-) -> tuple[str, str]:
-    """Return what the page reads of the slices, see `packed_columns`.
-
-    `tree` is the one that the page draws, `place_of_node` where each node of the run is in it (-1: nowhere).
-    Slices that it does not show have a class, too.
-    """
-    if isinstance(slices, str):
-        return safe_json({"left_out": readable(slices)}), ""
-    node = slices.columns["node"]
-    known = node < len(place_of_node)
-    places = np.append(place_of_node, -1)[np.where(known, node, -1)]
-    classes = classes_of({**slices.columns, "node": places}, slices.names, tree)
-    parts = _packed(slices, classes)
-    packed, gzipped = packed_columns(b"".join(part for _, part in parts))
-    first = slices.columns["start_ns"]
-    head = {
-        "left_out": None,
-        "count": len(first),
-        "on_threads": slices.on_threads,
-        "base": int(first.min()) if len(first) else 0,
-        "classes": len(classes.name),
-        "nodes": len(tree),
-        "columns": {name: len(part) for name, part in parts},
-        "names": [readable(name) for name in classes.names],
-        "labels": label_pairs(classes.names, labels),
-        "tracks": _rows_of(slices),
-        "readings": [
-            {
-                "of": readable(each.device),
-                "metric": each.metric,
-                "unit": UNITS.get(each.metric, ""),
-                "count": len(each.t_ns),
-            }
-            for each in slices.readings
-        ],
-        "gzip": gzipped,
-    }
-    return safe_json(head), packed
-
-
-def _packed(slices: Slices, classes: SliceClasses) -> list[tuple[str, bytes]]:
-    """Return the columns in the order they are written: wide types first, so that each is aligned.
-
-    Numbers of slices go as planes, the lowest bytes of all, then the next ones: the upper planes are mostly
-    equal bytes and compress to nothing. A start is stored as its distance from the end before it in its row,
-    a launcher as the distance from the one before; these are signed, with the sign as the lowest bit.
-    """
-    columns = slices.columns
-    times = [column for each in slices.readings for column in (each.t_ns, each.value)]
-    numbers = (classes.name, classes.kind, classes.parent, classes.node, classes.of_node)
-    launchers = columns["parent"][slices.on_threads :]
-    return [
-        ("readings", b"".join(column.astype("<f8").tobytes() for column in times)),
-        ("classes", b"".join(column.astype("<i4").tobytes() for column in numbers)),
-        ("class", planes(classes.of_slice)),
-        ("gap", planes(zigzag(_gaps(columns)))),
-        ("duration", planes(np.maximum(columns["duration_ns"], 0))),
-        ("launcher", planes(zigzag(np.diff(launchers, prepend=0)))),
-    ]
-
-
-def planes(values: Ints) -> bytes:
-    """Return the lowest bytes of all values, then the next ones, as many as the largest needs."""
-    width = max(1, (int(values.max(initial=0)).bit_length() + 7) // 8)
-    return b"".join((values >> (8 * byte) & 0xFF).astype(np.uint8).tobytes() for byte in range(width))
-
-
-def zigzag(values: Ints) -> Ints:
-    """Return signed values as unsigned ones, small where they are near 0."""
-    return np.asarray(values << 1 ^ values >> 63)
-
-
-def _gaps(columns: Columns) -> Ints:
-    start = columns["start_ns"] - columns["start_ns"].min(initial=np.iinfo(np.int64).max)
-    end = start + np.maximum(columns["duration_ns"], 0)
-    before = np.concatenate(([0], end[:-1])) if len(end) else end
-    before[_row_starts(columns)] = 0
-    return np.asarray(start - before)
-
-
-def _row_starts(columns: Columns) -> Ints:
-    """Return the places of the first slice of each row."""
-    if not len(columns["track"]):
-        return np.empty(0, dtype=np.int64)
-    changes = np.logical_or.reduce([np.diff(columns[key], prepend=-1) != 0 for key in _ROW])
-    return np.flatnonzero(changes)
-
-
-def _rows_of(slices: Slices) -> list[dict[str, Any]]:
-    """Describe each track, with lane, level and number of slices of its rows."""
-    starts = _row_starts(slices.columns)
-    counts = np.diff(starts, append=len(slices.columns["track"]))
-    rows: list[list[list[int]]] = [[] for _ in slices.tracks]
-    keys = (slices.columns[key][starts].tolist() for key in _ROW)
-    for track, lane, level, count in zip(*keys, counts.tolist(), strict=True):
-        rows[track].append([lane, level, count])
-    return [
-        {
-            "name": readable(track["name"]),
-            "of": readable(track["of"]),
-            "stream": track["stream"],
-            "rows": found,
-        }
-        for track, found in zip(slices.tracks, rows, strict=True)
-    ]

@@ -15,7 +15,7 @@ from gpuprof.record.recording_folder import RECORDING_FILE
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import is_out_of_room, left_to_parent, reason_of
 from gpuprof.run.facts import current_format
-from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json
+from gpuprof.run.format import META_FILE, REQUEST_SPANS_VIEW, TABLES, check_meta, read_json
 from gpuprof.run.parts import problem_of_parts
 from gpuprof.run.temporary import PlainPath, TemporaryFolder
 from gpuprof.run.writer import close_run
@@ -111,7 +111,7 @@ class RunFolder:
         import duckdb
 
         if "spans" not in self.tables:
-            raise RunError("no_spans", f"{self.path} has no spans table: restore it from a copy")
+            raise RunError("no_spans", f"{self.path} has no spans table", hint="restore it from a copy")
         connection = connect_database()
         self._plain = self._plain or PlainPath(self._data)
         for table in self.tables:
@@ -127,6 +127,7 @@ class RunFolder:
         for table in TABLES.keys() - {*self.tables, "call_tree"}:
             columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
             connection.execute(f"CREATE VIEW {table} AS SELECT {columns} WHERE false")
+        connection.execute(REQUEST_SPANS_VIEW)
         if not self._has_all_spans:
             self._check_spans(connection)
             self._has_all_spans = True
@@ -155,8 +156,8 @@ class RunFolder:
         if held < told:
             raise RunError(
                 "parts_missing",
-                f"the table spans of {self.path} holds {held:,} of {told:,} rows: parts are missing; "
-                "restore it from a copy",
+                f"the table spans of {self.path} holds {held:,} of {told:,} rows: parts are missing",
+                hint="restore it from a copy",
             )
 
     @contextmanager
@@ -199,7 +200,9 @@ class RunFolder:
 
     def _damaged(self, table: str, reason: str) -> RunError:
         return RunError(
-            "damaged", f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
+            "damaged",
+            f"the table {table} of {self.path} is damaged ({reason})",
+            hint="restore it from a copy",
         )
 
 

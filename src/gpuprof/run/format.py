@@ -89,6 +89,10 @@ _COLUMNS = {
         "forward_ns BIGINT, backward_ns BIGINT, optimizer_ns BIGINT, data_ns BIGINT, other_ns BIGINT"
     ),
     "phases": "process_id BIGINT, kind VARCHAR, source VARCHAR, begin_ns BIGINT, end_ns BIGINT",
+    "requests": (
+        "index BIGINT, planned_ns BIGINT, sent_ns BIGINT, first_ns BIGINT, end_ns BIGINT, status VARCHAR, "
+        "units BIGINT, process_id BIGINT, thread_id BIGINT, span_id BIGINT"
+    ),
     "imports": "process_id BIGINT, package VARCHAR, phase VARCHAR, duration_ns BIGINT",
     "function_calls": "caller VARCHAR, function VARCHAR, calls BIGINT, total_ns BIGINT, own_ns BIGINT",
     "lines": ("file VARCHAR, function VARCHAR, line BIGINT, hits BIGINT, total_ns BIGINT, source VARCHAR"),
@@ -97,6 +101,17 @@ _COLUMNS = {
 TABLES: dict[str, dict[str, str]] = {
     table: dict(column.split(" ") for column in columns.split(", ")) for table, columns in _COLUMNS.items()
 }
+
+# The spans that ran for each request; those of a batch are of each of its requests.
+REQUEST_SPANS_VIEW = """
+    CREATE VIEW request_spans AS
+    WITH RECURSIVE owned AS (
+        SELECT DISTINCT span_id AS request_span_id, span_id FROM requests WHERE span_id IS NOT NULL
+        UNION ALL
+        SELECT owned.request_span_id, spans.span_id FROM spans JOIN owned ON spans.parent_id = owned.span_id)
+    SELECT requests.index, spans.* FROM owned JOIN spans ON spans.span_id = owned.span_id
+    JOIN requests ON requests.span_id = owned.request_span_id
+"""
 
 
 def check_version(facts: dict[str, Any], path: Path) -> None:
@@ -110,8 +125,8 @@ def check_version(facts: dict[str, Any], path: Path) -> None:
     if version > FORMAT_VERSION:
         raise RunError(
             "newer_format",
-            f"{path} has run format {version}; this gpuprof reads up to {FORMAT_VERSION}: "
-            "upgrade it (pip install --upgrade gpuprof-native)",
+            f"{path} has run format {version}; this gpuprof reads up to {FORMAT_VERSION}",
+            hint="upgrade it (pip install --upgrade gpuprof-native)",
         )
 
 
@@ -151,11 +166,12 @@ def check_meta(meta: dict[str, Any], path: Path) -> None:
         if not isinstance(meta[key], kind):
             raise RunError(
                 "damaged",
-                f"{path / META_FILE} is damaged: {key} is no {_JSON_NAMES[kind]}; restore it from a copy",
+                f"{path / META_FILE} is damaged: {key} is no {_JSON_NAMES[kind]}",
+                hint="restore it from a copy",
             )
     if not all(isinstance(count, int) for count in meta.get("totals", {}).values()):
         raise RunError(
-            "damaged", f"{path / META_FILE} is damaged: totals are not numbers; restore it from a copy"
+            "damaged", f"{path / META_FILE} is damaged: totals are not numbers", hint="restore it from a copy"
         )
 
 
@@ -170,8 +186,10 @@ def read_json(path: Path) -> dict[str, Any]:
         raise RunError("cannot_read", f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise RunError(
-            "damaged", f"{path} is damaged: not JSON ({error}); restore it from a copy of the run"
+            "damaged", f"{path} is damaged: not JSON ({error})", hint="restore it from a copy of the run"
         ) from None
     if not isinstance(content, dict):
-        raise RunError("damaged", f"{path} is damaged: not a JSON object; restore it from a copy of the run")
+        raise RunError(
+            "damaged", f"{path} is damaged: not a JSON object", hint="restore it from a copy of the run"
+        )
     return content

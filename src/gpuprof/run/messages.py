@@ -130,7 +130,7 @@ NOTES = Messages(
             "stack samples until then"
         ),
         "stacks_missing": "stack samples are missing: {reasons:list}",
-        "stacks_torn": "{torn:#stack/stacks} of {samples} could not be read at one moment and were dropped",
+        "stacks_torn": "{torn:,} of {samples:#stack sample} changed while they were read, and were dropped",
         "samples_may_end_early": "the program closed the pipe of the device samples: they may be incomplete",
         "nvml_did_not_answer": "NVML did not respond within {limit_s:g} s at the end",
         "slow_readings": (

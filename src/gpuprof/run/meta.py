@@ -74,7 +74,8 @@ def _clock_difference(facts: dict[str, Any], path: Path) -> int:
     except (KeyError, TypeError, ValueError):
         raise RunError(
             "damaged",
-            f"{path / RECORDING_FILE} is damaged: its clock is not a number; restore it from a copy",
+            f"{path / RECORDING_FILE} is damaged: its clock is not a number",
+            hint="restore it from a copy",
         ) from None
 
 

@@ -64,7 +64,7 @@ class ProgramCalls:
     `evaluated` are the calls of models in evaluation mode, or without gradients.
     """
 
-    layer: npt.NDArray[np.object_]  # its name, of calls that are FORWARD
+    layer: npt.NDArray[np.object_]  # its name
     thread_id: Ints
     start_ns: Ints
     end_ns: Ints
@@ -132,13 +132,18 @@ def read_outermost_calls(
     spans: Path,
     tree: dict[str, Any],
     names: Sequence[str],
-    modes: LayerModes,
+    modes: LayerModes | None,
+    *,
+    are_needed: bool = False,
 ) -> OutermostCalls:
-    """Read the outermost calls in the written table `spans`, by the columns and names of the call tree."""
+    """Read the outermost calls in the written table `spans`, by the columns and names of the call tree.
+
+    Without any that makes steps there are none, unless they `are_needed`. `modes` are None for a trace.
+    """
     call = _call_of_nodes(tree, names)
     path_id = tree["number"].astype(np.int64)
     is_outermost = _are_outermost(tree["parent"].astype(np.int64), call) & (path_id >= 0)
-    if not np.isin(call[is_outermost], _MAKE_STEPS).any():
+    if not are_needed and not np.isin(call[is_outermost], _MAKE_STEPS).any():
         is_outermost[:] = False  # without steps, a program of a million operators need not be read
     paths = path_id[is_outermost]
     query = {"spans": str(spans / "**" / "*.parquet")}
@@ -152,7 +157,9 @@ def read_outermost_calls(
         columns[name].astype(np.int64) for name in ("thread_id", "start_ns", "end_ns")
     )
     process_id = columns["process_id"].astype(np.int64)
-    evaluated = (call[node] == Call.FORWARD) & modes.are_evaluated(process_id, thread_id, end_ns)
+    evaluated = np.zeros(len(node), dtype=np.bool_)
+    if modes is not None:
+        evaluated = (call[node] == Call.FORWARD) & modes.are_evaluated(process_id, thread_id, end_ns)
     calls = ProgramCalls(layer, thread_id, start_ns, end_ns, call[node], evaluated)
     return OutermostCalls(process_id, calls)
 

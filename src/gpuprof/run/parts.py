@@ -48,7 +48,9 @@ def problem_of_parts(run: Path, table: str, entries: dict[str, Any]) -> str | No
                 return f"{name} {problem}"
     except PermissionError as error:
         raise RunError(
-            "not_permitted", f"cannot read {error.filename}: {error.strerror}; ask its owner for the right"
+            "not_permitted",
+            f"cannot read {error.filename}: {error.strerror}",
+            hint="ask its owner for permission",
         ) from None
     except OSError as error:
         name = Path(error.filename).relative_to(run).as_posix() if error.filename else table

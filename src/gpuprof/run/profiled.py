@@ -186,7 +186,9 @@ def _write_counts(
         write(writer)
         writer.ensure_tables()
     except duckdb.Error as error:
-        raise RunError("cannot_write", f"cannot write {path}: {reason_of(error)}; make room") from None
+        raise RunError(
+            "cannot_write", f"cannot write {path}: {reason_of(error)}", hint="free disk space"
+        ) from None
     finally:
         connection.close()
     shutil.rmtree(path / SEGMENTS, ignore_errors=True)

@@ -23,6 +23,7 @@ from gpuprof.run.facts import damage_of, statuses_of
 from gpuprof.run.frame_tree import with_last_samples
 from gpuprof.run.outermost_calls import LayerModes
 from gpuprof.run.part_writers import PartWriters
+from gpuprof.run.requests_table import ServedRequests
 from gpuprof.run.samples import SampledDevices, read_samples
 from gpuprof.run.stacks import Stacks, has_stacks, read_stacks
 from gpuprof.run.table_writer import SCRATCH, TableWriter
@@ -67,6 +68,10 @@ def _write_tables(
         operators = statuses_of(facts).get("operators")
         has_operators = operators is not None and operators.is_on
         writer.write_steps(stacks, LayerModes.of(decoded), has_operators=has_operators)
+        served, damage = ServedRequests.read(path / SEGMENTS)
+        decoded["damage"] += damage
+        if served is not None and len(served):
+            writer.write_requests(served, int(facts["process_id"]), int(decoded["origin_monotonic_ns"]))
         writer.ensure_tables()
     except duckdb.Error as error:
         raise OSError(0, reason_of(error)) from error

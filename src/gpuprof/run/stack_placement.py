@@ -23,7 +23,7 @@ IDLE_FRACTION = 0.95  # of a thread's time; one that waits for longer is idle
 
 Groups = tuple[int, ...]
 
-_BUILTIN = " (built-in)"
+BUILTIN = " (built-in)"
 _MODULE_FILE = "(torch/nn/modules/module.py"
 
 
@@ -47,7 +47,7 @@ class FrameKinds:
             module_calls=numbers(lambda text: text == MODULE_CALL),
             machinery=numbers(lambda text: "_call_impl" in text and _MODULE_FILE in text),
             forwards=numbers(lambda text: text.partition(" ")[0].rpartition(".")[2] == "forward"),
-            builtins=numbers(lambda text: text.endswith(_BUILTIN)),
+            builtins=numbers(lambda text: text.endswith(BUILTIN)),
         )
 
 
@@ -254,7 +254,7 @@ class Placement:
     def _cut(self, frames: Frames, lengths: tuple[int, ...], is_layer: tuple[int, ...]) -> Groups:
         parts = zip((0, *lengths), (*lengths, len(frames)), (False, *is_layer), strict=True)
         return tuple(
-            self._numbers.number(_shown(frames[begin:end], bool(layer), self._kinds))
+            self._numbers.number(shown_frames(frames[begin:end], bool(layer), self._kinds))
             for begin, end, layer in parts
         )
 
@@ -322,7 +322,7 @@ class _Sweep:
         self._now = instant if self._now is None else max(self._now, instant)
 
 
-def _shown(frames: Frames, is_in_layer: bool, kinds: FrameKinds) -> Frames:
+def shown_frames(frames: Frames, is_in_layer: bool, kinds: FrameKinds) -> Frames:
     """Leave out how PyTorch calls a module, and the module's `forward`, which the layer's span represents."""
     first = next((place for place, frame in enumerate(frames) if frame not in kinds.machinery), len(frames))
     if is_in_layer and 0 < first < len(frames) and frames[first] in kinds.forwards:

@@ -65,8 +65,7 @@ def find_steps(
     source, thread_id, layer = _source_of(calls)
     if source is None:
         return []
-    on_thread = (calls.thread_id == thread_id) | (calls.call == Call.BACKWARD)
-    calls = _with_loss_and_gaps(calls.chosen(on_thread))
+    calls = _of_steps(calls, thread_id)
     if source == "span":
         marks = calls.chosen(calls.call == Call.MARK)
         intervals = _apart(marks.start_ns, marks.end_ns)
@@ -76,6 +75,21 @@ def find_steps(
         repeated = calls.chosen((calls.call == Call.FORWARD) & (calls.layer == layer))
         intervals = _apart(repeated.start_ns, repeated.end_ns)
     return _measured(calls, process_id, source, intervals, has_operators=has_operators)
+
+
+def steps_in(
+    calls: ProgramCalls, process_id: int, thread_id: int, source: str, intervals: Sequence[tuple[int, int]]
+) -> list[Step]:
+    """Return steps of which begins and ends are known: those of a thread, without those inside another."""
+    begin, end = np.array(intervals, dtype=np.int64).reshape(-1, 2).T
+    known = _apart(begin, end)
+    return _measured(_of_steps(calls, thread_id), process_id, source, known, has_operators=True)
+
+
+def _of_steps(calls: ProgramCalls, thread_id: int) -> ProgramCalls:
+    """Return the calls of a thread, and the backward pass of any, with losses as forward calls."""
+    on_thread = (calls.thread_id == thread_id) | (calls.call == Call.BACKWARD)
+    return _with_loss_and_gaps(calls.chosen(on_thread))
 
 
 def _source_of(calls: ProgramCalls) -> tuple[str | None, int, str]:

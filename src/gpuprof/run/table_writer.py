@@ -20,6 +20,7 @@ from gpuprof.run.outermost_calls import LayerModes, read_outermost_calls
 from gpuprof.run.part_writers import PartWriters
 from gpuprof.run.program_phases import PHASES_QUERY, Phase, steps_and_phases
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_python_frames
+from gpuprof.run.requests_table import REQUESTS_QUERY, ServedRequests, requests_of
 from gpuprof.run.spanless import part_path, write_empty_tables
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
 from gpuprof.run.steps import STEPS_QUERY, Step
@@ -195,6 +196,12 @@ class TableWriter:
         """Write what each thread did with its time."""
         self._write_records("threads", rows, THREADS_QUERY)
 
+    def write_requests(self, served: ServedRequests, process_id: int, origin_ns: int) -> None:
+        """Write the requests that were served, each with its span; the spans are written."""
+        columns = requests_of(self._connection, served, self._target / "spans", process_id, origin_ns)
+        with self._registered("batch", columns), self._registered("statuses", served.names_of_statuses):
+            self._write("requests", process_id, REQUESTS_QUERY)
+
     def write_steps(self, stacks: Stacks, modes: LayerModes, *, has_operators: bool) -> None:
         """Find the steps in the spans and the tree, which are written; write them, phases and imports."""
         steps: list[Step] = []
@@ -203,9 +210,18 @@ class TableWriter:
             calls = read_outermost_calls(self._connection, self._target / "spans", *self._merged_tree, modes)
             steps, phases = steps_and_phases(calls, stacks, has_operators=has_operators)
         first = {step.process_id: step.begin_ns for step in reversed(steps)}
-        self._write_records("steps", steps, STEPS_QUERY)
+        self.write_found_steps(steps)
         self._write_records("phases", phases, PHASES_QUERY)
         self._write_records("imports", import_times(stacks, first), IMPORTS_QUERY)
+
+    def write_found_steps(self, steps: Sequence[Step]) -> None:
+        """Write steps."""
+        self._write_records("steps", steps, STEPS_QUERY)
+
+    @property
+    def merged_tree(self) -> tuple[dict[str, Any], list[str]]:
+        """Columns and names of the written call tree."""
+        return self._merged_tree
 
     def _write_records(self, table: str, rows: Sequence[NamedTuple], query: str) -> None:
         if rows:

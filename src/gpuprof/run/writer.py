@@ -35,14 +35,16 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
     with exclusive(path) as free:
         if not free:
             raise RunError(
-                "still_recording", f"{path} is still being recorded: wait until its program has ended"
+                "still_recording", f"{path} is still being recorded", hint="wait until its program has ended"
             )
         if (path / META_FILE).exists() and not (path / RECORDING_FILE).exists():
             return read_json(path / META_FILE)  # another thread or process was faster
         facts = current_format(read_json(path / RECORDING_FILE), path)
         if not (path / SEGMENTS).is_dir():
             raise RunError(
-                "damaged", f"{path} has no {SEGMENTS} folder, where its events were: restore it from a copy"
+                "damaged",
+                f"{path} has no {SEGMENTS} folder, where its events were",
+                hint="restore it from a copy",
             )
         target = path if into is None else into
         try:
@@ -56,8 +58,8 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
         except OSError as error:
             raise RunError(
                 "cannot_write",
-                f"cannot write the tables of {path}: {error.strerror}; what was recorded is kept: "
-                "make room or the folder writable, then open it again",
+                f"cannot write the tables of {path}: {error.strerror}; what was recorded is kept",
+                hint="free disk space or make the folder writable, then open it again",
             ) from None
         if into is None:
             _remove_recording(path)

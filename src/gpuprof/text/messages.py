@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of typed facts: each room has a table with a template for each of its codes, to fill with values.
+"""Texts of typed facts: each package has a table with a template for each of its codes, to fill with values.
 
 A template is a format string, or a function of the values where words depend on them. Format specifications
 know units: `{n:#segment}` is a count with its noun, `{n:#process/processes}` one with its plural, `time` is

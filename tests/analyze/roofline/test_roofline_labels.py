@@ -11,6 +11,7 @@ import pytest
 from roofline_rows import counted, far, machine, near
 
 from gpuprof.analyze.ceilings.ceiling import Ceiling, Drift
+from gpuprof.analyze.roofline.device_activity import HostDelay
 from gpuprof.analyze.roofline.evidence import CallFigures, advice, evidence_of
 from gpuprof.analyze.roofline.labels import Bound, Doubts, Label, Resource, confidence, label
 from gpuprof.analyze.roofline.operators import ceiling_name
@@ -63,6 +64,30 @@ def test_what_is_not_known_has_no_label() -> None:
     assert label(nothing).bound == "unknown"
     assert label(utilizations()).bound == "unknown"
     assert label({**nothing, "memory": 0.9}).bound == "memory"
+
+
+@dataclasses.dataclass(frozen=True)
+class CallsByHand:
+    count: int = 10
+    time_ns: float = 1000.0
+    total_ns: int = 10_000
+    delay: HostDelay | None = None
+
+
+@pytest.mark.parametrize(
+    ("resource", "delay", "bound"),
+    [
+        ("latency", HostDelay(late=5, known=10), "launch"),
+        ("latency", HostDelay(late=4, known=10), "latency"),
+        ("latency", None, "latency"),
+        ("memory", HostDelay(late=10, known=10), "memory"),
+    ],
+)
+def test_calls_of_nothing_for_which_the_gpu_waited_are_bound_by_launching(
+    resource: Any, delay: HostDelay | None, bound: str
+) -> None:
+    found = label({**utilizations(), resource: 0.8}, CallsByHand(delay=delay))
+    assert (found.bound, found.nearest, found.used) == (bound, resource, 0.8)
 
 
 # ---- confidence ------------------------------------------------------------------------------

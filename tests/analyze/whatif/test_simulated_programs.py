@@ -194,6 +194,18 @@ def test_any_program_is_replayed_exactly_and_gains_are_bounded(seed: int, tmp_pa
         assert all(high is not None and 0 <= high <= cost + 0.1 * host.now_ns for high in highs)
 
 
+def test_a_long_call_that_waits_for_nothing_is_replayed_exactly(tmp_path: Path) -> None:
+    host = Host()
+    for _ in range(5):
+        with host.span("step"):
+            host.launch("gemm", 10_000)
+            host.work(100_000)
+            host.wait(least_ns=40_000)
+    run = gpuprof.open(host.write(tmp_path / "r.gpuprof"))
+    program = RecordedProcess.read(run._folder, run.meta["process_id"]).changed([])
+    assert program.execute(ReplayRules(is_changed=False), of_all=False) == host.now_ns
+
+
 def test_waits_that_the_recorded_times_contradict_are_left_out(tmp_path: Path) -> None:
     host = executed(two_streams)
     for kernel in host.kernels:

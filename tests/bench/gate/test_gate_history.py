@@ -24,7 +24,8 @@ from gpuprof.bench.gate.text import gate_text
 from gpuprof.bench.results.batch import Stamp
 from gpuprof.bench.results.files import document_of, to_json
 from gpuprof.bench.results.run_figures import RunFigures, RunMetric
-from gpuprof.bench.results.stored import Configuration, History, ResultFile, read_history
+from gpuprof.bench.results.stored import Configuration, ResultFile
+from gpuprof.bench.results.stored_history import History, read_history
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.change_points import find_change_points

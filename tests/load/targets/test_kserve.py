@@ -6,15 +6,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from kserve_server import INPUTS, grpc_server
 from load_client import CheckedLog, send_all
 from load_server import OK, LoadServer, hang, respond_with, serving
 
@@ -26,13 +23,11 @@ from gpuprof.load.targets.client_process import drive_server
 from gpuprof.load.targets.http import HttpClient
 from gpuprof.load.targets.kserve_grpc import KServeGrpcClient
 from gpuprof.load.targets.kserve_http import KServeInputs, described_inputs, kserve_requests, model_path
-from gpuprof.load.targets.kserve_messages import message_class
 from gpuprof.load.targets.server_target import server_target
 from gpuprof.load.targets.tensors import TensorInput, tensor_input
 
 grpc = pytest.importorskip("grpc")
 S = RequestStatus
-INPUTS = (("image", "FP32", [-1, 3, 4]), ("ids", "INT64", [2]))
 METADATA = {
     "name": "m",
     "versions": ["1"],
@@ -169,64 +164,6 @@ def test_shapes_that_cannot_be_sent(shape: list[int], shapes: dict[str, list[int
 
 
 # --- gRPC ------------------------------------------------------------------------------------------
-
-
-class Servicer:
-    """Responds as planted: the codes of the first calls, None to hang, then success."""
-
-    def __init__(self, codes: list[Any]) -> None:
-        self.received: list[Any] = []
-        self.over = threading.Event()
-        self._codes = codes
-        self._running = 0
-        self.most_running = 0
-        self._lock = threading.Lock()
-
-    def metadata(self, request: Any, context: Any) -> Any:
-        if request.name != "m":
-            context.abort(grpc.StatusCode.NOT_FOUND, "unknown model")
-        response = message_class("ModelMetadataResponse")(name=request.name)
-        for name, datatype, shape in INPUTS:
-            response.inputs.add(name=name, datatype=datatype, shape=shape)
-        return response
-
-    def infer(self, request: Any, context: Any) -> Any:
-        with self._lock:
-            self.received.append(request)
-            self._running += 1
-            self.most_running = max(self.most_running, self._running)
-            code = self._codes.pop(0) if self._codes else grpc.StatusCode.OK
-        if code is None:
-            self.over.wait()
-        with self._lock:
-            self._running -= 1
-        if code not in (None, grpc.StatusCode.OK):
-            context.abort(code, "planted")
-        return message_class("ModelInferResponse")(model_name=request.model_name)
-
-
-@contextmanager
-def grpc_server(*codes: Any) -> Iterator[tuple[int, Servicer]]:
-    servicer = Servicer(list(codes))
-
-    def handler(method: Any, request: str) -> Any:
-        read = message_class(request).FromString
-        return grpc.unary_unary_rpc_method_handler(method, read, lambda each: each.SerializeToString())
-
-    handlers = {
-        "ModelInfer": handler(servicer.infer, "ModelInferRequest"),
-        "ModelMetadata": handler(servicer.metadata, "ModelMetadataRequest"),
-    }
-    server = grpc.server(ThreadPoolExecutor(8))
-    generic = grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers)
-    server.add_generic_rpc_handlers((generic,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield port, servicer
-    finally:
-        servicer.over.set()
-        server.stop(None).wait()
 
 
 def grpc_client(port: int, model: str = "m", **options: Any) -> Any:

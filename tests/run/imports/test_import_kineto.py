@@ -472,3 +472,51 @@ def test_the_command_imports(tmp_path: Path, capsys: Any) -> None:
 )
 def test_the_default_name_of_a_run(trace: str, run: str) -> None:
     assert default_run(Path(trace)) == Path(run)
+
+
+def waiting(*waits: Event) -> list[Event]:
+    """Launch a kernel of 100 us and wait for it, then wait once more for nothing."""
+    return [
+        x("cudaLaunchKernel", 0, 5, "cuda_runtime", correlation=1),
+        x("gemm", 10, 100, "kernel", 7, 0, correlation=1, device=0, context=1, stream=7),
+        x("cudaStreamSynchronize", 20, 95, "cuda_runtime", correlation=2),
+        x("cudaDeviceSynchronize", 120, 12, "cuda_runtime", correlation=3),
+        *waits,
+    ]
+
+
+def test_waits_have_the_names_of_kineto(imported: Import) -> None:
+    run = imported(
+        waiting(
+            x("Stream Sync", 21, 93, "cuda_sync", 7, 0, correlation=2, stream=7, context=1),
+            x("Context Sync", 121, 10, "cuda_sync", 7, 0, correlation=3, stream=-1, context=1),
+            x("Event Sync", 133, 1, "cuda_sync", 7, 0, correlation=4, stream=-1, context=1),
+        )
+    )
+    assert rows(run, "SELECT type, duration_ns FROM synchronizations ORDER BY start_ns") == [
+        ("stream", 93_000),
+        ("context", 10_000),
+        ("event", 1_000),
+    ]
+
+
+def test_calls_are_the_waits_of_a_trace_without_records_of_waits(imported: Import) -> None:
+    run = imported(waiting())
+    assert rows(
+        run, "SELECT type, start_ns, duration_ns, stream, correlation_id FROM synchronizations ORDER BY 2"
+    ) == [("stream", 20_000, 95_000, None, 2), ("context", 120_000, 12_000, None, 3)]
+
+
+def test_calls_that_wait_are_no_waits_without_any_work_on_a_gpu(imported: Import) -> None:
+    run = imported([event for event in waiting() if event["cat"] != "kernel"])
+    assert rows(run, "SELECT count(*) FROM synchronizations") == [(0,)]
+
+
+def test_the_wall_time_includes_work_on_the_gpu_after_the_last_call(imported: Import) -> None:
+    run = imported(
+        [
+            x("cudaLaunchKernel", 0, 5, "cuda_runtime", correlation=1),
+            x("gemm", 10, 100, "kernel", 7, 0, correlation=1, device=0, context=1, stream=7),
+        ]
+    )
+    assert run.meta["duration_ns"] == 110_000

@@ -43,7 +43,7 @@ def add_imported_ceilings(path: Path, devices: Iterable[Mapping[str, Any]]) -> N
         write_ceilings(path, map(asdict, rows), facts)
     except OSError as error:
         raise RunError(
-            "cannot_write", f"cannot write the ceilings of {path}: {error.strerror}; make room"
+            "cannot_write", f"cannot write the ceilings of {path}: {error.strerror}", hint="free disk space"
         ) from None
 
 

@@ -31,7 +31,7 @@ def add_ceilings(path: Path, work: dict[str, Any], before: Ceilings | None = Non
         write_ceilings(path, *ceilings_for_run(work["page_faults"], before, work.get("gpu")))
     except OSError as error:
         raise RunError(
-            "cannot_write", f"cannot write the ceilings of {path}: {error.strerror}; make room"
+            "cannot_write", f"cannot write the ceilings of {path}: {error.strerror}", hint="free disk space"
         ) from None
 
 

@@ -57,6 +57,7 @@ _OWN_SPANS = """
     SELECT span_id, name, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
     WHERE process_id = {process} AND thread_id = {thread} AND kind IN ('span', 'nvtx') AND name <> 'step'
         AND NOT starts_with(name, 'Optimizer.') AND NOT starts_with(name, 'enumerate(DataLoader)')
+        AND NOT starts_with(name, 'ProfilerStep#')
     ORDER BY start_ns
 """
 
@@ -80,6 +81,8 @@ def logging(record: ProgramRecord) -> list[Draft] | Missing:
         return Missing.STEPS
     if not record.is_on("operators"):
         return Missing.OPERATORS
+    if record.is_trace and not record.is_on("layers"):
+        return Missing.LAYERS  # without them, a trace's ranges may be parts of the model
     columns = record.fetch(_READS, process=record.process_id, thread=record.main_thread)
     reads = columns["start_ns"].astype(np.int64)
     reads = reads[record.in_model.place(reads) < 0]

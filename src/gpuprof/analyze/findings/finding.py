@@ -67,6 +67,7 @@ class Missing(str, Enum):
     SAMPLES = "samples"
     WORK = "work"
     CEILINGS = "ceilings"
+    LAYERS = "layers"
 
 
 class GainKind(str, Enum):

@@ -226,6 +226,7 @@ MISSING = Messages(
         "samples": "readings of the GPU were not recorded",
         "work": "work was not counted; record with --work",
         "ceilings": "ceilings of the GPU were not measured",
+        "layers": "the trace does not contain layers",
     }
 )
 RERUN_PROBLEMS = Messages(
@@ -309,7 +310,7 @@ PARTS = Messages(
         "outside": "outside of the model",
     }
 )
-KINDS = Messages({"replayed": "replayed", "rerun": "measured again", "bound": "upper bound"})
+KINDS = Messages({"replayed": "predicted by a replay", "rerun": "measured again", "bound": "upper bound"})
 FACTORS = Messages(
     {
         "replayed": "replayed",

@@ -56,6 +56,14 @@ _COLLECTIVES = """
     WHERE process_id = {process} AND starts_with(name, 'ncclDevKernel')
     ORDER BY begin_ns
 """
+# Calls of the CUDA and HIP interfaces are operators, too, but have no `::` in their names.
+_IN_TRACE = """
+    SELECT (SELECT count(*) FROM kernels WHERE process_id = {process}) AS kernels,
+        (SELECT count(*) FROM spans
+         WHERE process_id = {process} AND kind = 'operator' AND contains(name, '::')) AS operators,
+        (SELECT count(*) FROM spans WHERE process_id = {process} AND kind = 'layer') AS layers,
+        (SELECT count(*) FROM spans WHERE process_id = {process} AND kind = 'gc') AS gc
+"""
 _SAMPLES = """
     SELECT t_ns - duration_ns AS begin_ns, t_ns AS end_ns, hash(frames) AS stack,
         coalesce(cpu_ns, -1) AS cpu_ns, coalesce(queued_ns, 0) AS queued_ns, coalesce(line, 0) AS line
@@ -219,10 +227,22 @@ class ProgramRecord:
         """Whether the work of operators was counted, with the shapes of their inputs."""
         return bool(self.folder.meta.get("work"))
 
+    @property
+    def is_trace(self) -> bool:
+        """Whether the run was imported."""
+        return bool(self.folder.meta.get("imported"))
+
     def is_on(self, source: str) -> bool:
-        """Whether a source recorded."""
+        """Whether a source recorded; of an imported run, whether the trace has what it records."""
+        if self.is_trace:
+            return bool(self._in_trace.get(source))
         status = statuses_of(self.folder.meta).get(source)
         return status is not None and status.is_on
+
+    @cached_property
+    def _in_trace(self) -> dict[str, Any]:
+        columns = self.fetch(_IN_TRACE, process=self.process_id)
+        return {name: column[0] for name, column in columns.items()}
 
     def why_off(self, source: str) -> Reason | None:
         """Return why a source is off; None if it is on or unknown."""

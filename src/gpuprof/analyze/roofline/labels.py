@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TYPE_CHECKING, Protocol
 
 from gpuprof.record.work.rows import Exactness
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.roofline.device_activity import HostDelay
 
 
 class Code(str, Enum):
@@ -29,7 +33,7 @@ class Resource(Code):
 
 
 class Bound(Code):
-    """The bottleneck of an operator, or why it has none; in the order of the colors of the flame graph."""
+    """The bottleneck of an operator, or why it has none; in the order of legends."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
@@ -67,8 +71,42 @@ class Label:
     margin: float
 
 
-def label(shares: dict[Resource, float | None]) -> Label:
-    """Label an operator by its utilization of each resource; None is an unknown utilization.
+class LabeledCalls(Protocol):
+    """What a rule can use of the calls of an operator, a kernel or a layer, besides their utilization."""
+
+    @property
+    def count(self) -> int:
+        """The number of calls."""
+
+    @property
+    def time_ns(self) -> float:
+        """The median time of a call."""
+
+    @property
+    def total_ns(self) -> int:
+        """The time of all calls."""
+
+    @property
+    def delay(self) -> HostDelay | None:
+        """How often the GPU waited for the host before them; None on the host."""
+
+
+def label(shares: dict[Resource, float | None], calls: LabeledCalls | None = None) -> Label:
+    """Label an operator, a kernel or a layer by its utilization of each resource, then by its calls.
+
+    None is an unknown utilization; without `calls`, only the utilization counts.
+    """
+    found = _by_utilization(shares)
+    if calls is None:
+        return found
+    if found.bound == Bound.LATENCY and calls.delay is not None and calls.delay.is_usual:
+        # Besides doing next to nothing, the GPU waited for the host.
+        return replace(found, bound=Bound.LAUNCH)
+    return found
+
+
+def _by_utilization(shares: dict[Resource, float | None]) -> Label:
+    """Label by the utilization of each resource.
 
     The bottleneck is the largest utilization when it is at least 0.6 and at least 1.25 times the next. At
     least 0.6 and closer than that: no dominant bottleneck. Below 0.6: underutilized. Above 1.5 the timed

@@ -20,7 +20,6 @@ from gpuprof.analyze.roofline.operators import (
     TimedCalls,
     calls_of,
     ceiling_uncertainty,
-    launch_bound,
     usage_fields,
 )
 from gpuprof.analyze.roofline.rows import RooflineRow
@@ -45,8 +44,8 @@ def layer_rows(
     for (root, layer), members in groups.items():
         if not passes[root]:
             continue
-        times = _times(root, layer, members, timed, machines)
-        rows.append(_row(_Layer(root, layer, passes[root]), members, times, root in lost))
+        group = _Layer(root, layer, passes[root])
+        rows.append(_row(group, members, _times(group, members, timed, machines), root in lost))
     return sorted((row for row in rows if row.total_ns > 0), key=lambda row: -row.total_ns)
 
 
@@ -59,33 +58,41 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """The time of a pass, of all passes, of everything; and the members that ran on this device."""
+    """The time of a pass, of all `count` passes, of everything; and the members that ran on this device."""
 
     machine: Machine
+    count: int
     time_ns: float
     total_ns: int
     whole_ns: int
     ran: list[tuple[Joined, TimedCalls | None]]
 
+    @property
+    def delay(self) -> HostDelay | None:
+        """How often the GPU waited for the host before the operators; None on the host."""
+        delays = [calls.delay for _, calls in self.ran if calls is not None and calls.delay is not None]
+        if not delays:
+            return None
+        return HostDelay(sum(each.late for each in delays), sum(each.known for each in delays))
 
-def _times(
-    root: str, layer: str, members: Sequence[Joined], timed: MeasuredSpans, machines: Machines
-) -> _Times:
+
+def _times(layer: _Layer, members: Sequence[Joined], timed: MeasuredSpans, machines: Machines) -> _Times:
     on_gpus: Counter[str] = Counter()
     for each in members:
         for device, executions in each.executions.items():
             on_gpus[device] += int(executions.time_ns.sum())
     if on_gpus:
         device = on_gpus.most_common(1)[0][0]
-        return _gpu_times((root, layer, device), members, timed, machines)
+        return _gpu_times(layer, device, members, timed, machines)
     backward = [
         each.durations_ns for each in members if each.row.phase == "backward" and len(each.durations_ns)
     ]
-    forward = timed.layer_own_ns.get((root, layer), np.zeros(1, np.int64))
+    forward = timed.layer_own_ns.get((layer.root, layer.layer), np.zeros(1, np.int64))
     # A part that never ran, such as the backward pass under evaluation, needs nothing.
     ran = [each for each in members if len(each.durations_ns) or each.row.phase != "backward"]
     return _Times(
         machines.host,
+        layer.passes,
         max(0.0, float(np.median(forward))) + sum(float(np.median(each)) for each in backward),
         max(0, int(forward.sum())) + sum(int(each.sum()) for each in backward),
         timed.total_ns,
@@ -94,19 +101,19 @@ def _times(
 
 
 def _gpu_times(
-    key: tuple[str, str, str], members: Sequence[Joined], timed: MeasuredSpans, machines: Machines
+    layer: _Layer, device: str, members: Sequence[Joined], timed: MeasuredSpans, machines: Machines
 ) -> _Times:
     """Add up the kernels of the layer's operators, and the others that it launched."""
-    device = key[2]
     calls = [
         (each, found)
         for each in members
         for found in calls_of(each, machines)
         if found.machine.device == device
     ]
-    rest = timed.layer_rest_ns.get(key, np.zeros(1, np.int64))
+    rest = timed.layer_rest_ns.get((layer.root, layer.layer, device), np.zeros(1, np.int64))
     return _Times(
         machines.of(device),
+        layer.passes,
         sum(found.time_ns for _, found in calls) + float(np.median(rest)),
         sum(found.total_ns for _, found in calls) + int(rest.sum()),
         timed.whole_ns(device),
@@ -125,8 +132,8 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
     flops = known_sum(each.row.flops for each in ran)
     use = _together(uses, ran, launches, machine)
     shares = use.fractions(time_ns)
-    delay = _delay(times)
-    found = launch_bound(label(shares), delay)
+    delay = times.delay
+    found = label(shares, times)
     gpu = machine.device if machine.is_gpu else None
     why = (
         Evidence(reason=NoLabel.KERNELS_NOT_RECORDED, gpu=gpu) if is_lost else _why_unknown(found, times, gpu)
@@ -150,7 +157,7 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
         ordinal=None,
         phase=None,
         dtype=None if use.peak is None else use.peak.dtype,
-        calls=layer.passes,
+        calls=times.count,
         time_ns=time_ns,
         total_ns=times.total_ns,
         time_share=times.total_ns / times.whole_ns if times.whole_ns else None,
@@ -175,13 +182,6 @@ def _why_unknown(found: Label, times: _Times, gpu: str | None) -> Evidence | Non
     if not share or found.bound != Bound.UNDERUTILIZED or (found.used or 0) + share < BOUND_FROM:
         return None
     return Evidence(reason=NoLabel.UNCOUNTED_OPERATORS, uncounted_share=share, gpu=gpu)
-
-
-def _delay(times: _Times) -> HostDelay | None:
-    delays = [calls.delay for _, calls in times.ran if calls is not None and calls.delay is not None]
-    return (
-        HostDelay(sum(each.late for each in delays), sum(each.known for each in delays)) if delays else None
-    )
 
 
 def _timed_share(members: Sequence[Joined], times: _Times) -> float:

@@ -49,6 +49,11 @@ class TimedCalls:
     executions: Executions | None = None
 
     @property
+    def count(self) -> int:
+        """The number of calls."""
+        return len(self.times_ns)
+
+    @property
     def time_ns(self) -> float:
         """The median time of a call."""
         return float(np.median(self.times_ns))
@@ -88,7 +93,7 @@ class TimedCalls:
     def fields(self, whole_ns: int) -> dict[str, Any]:
         """Return the times as fields of a row; `whole_ns` is all the time of the device."""
         return {
-            "calls": len(self.times_ns),
+            "calls": self.count,
             "time_ns": self.time_ns,
             "total_ns": self.total_ns,
             "time_share": self.total_ns / whole_ns if whole_ns else None,
@@ -104,13 +109,6 @@ def calls_of(joined: Joined, machines: Machines) -> Iterator[TimedCalls]:
         yield TimedCalls(machines.of(device), executions.time_ns, executions)
     if len(joined.durations_ns) and not joined.executions:
         yield TimedCalls(machines.host, joined.durations_ns)
-
-
-def launch_bound(found: Label, delay: HostDelay | None) -> Label:
-    """Return the label with the second fact: besides doing next to nothing, the GPU waited for the host."""
-    if found.bound == Bound.LATENCY and delay is not None and delay.is_usual:
-        return replace(found, bound=Bound.LAUNCH)
-    return found
 
 
 def usage_fields(found: Label, use: Utilization, shares: dict[Resource, float | None]) -> dict[str, Any]:
@@ -157,7 +155,7 @@ def _operator_row(joined: Joined, calls: TimedCalls, whole_ns: int, reason: NoLa
     reason = NoLabel.HOST_COPY if calls.crosses else reason
     use = utilization_of(row, calls.machine, time_ns, calls.launches)
     shares = use.fractions(time_ns)
-    found = launch_bound(label(shares), calls.delay)
+    found = label(shares, calls)
     if reason is None and row.exactness == "unknown" and found.bound == Bound.UNDERUTILIZED:
         reason = NoLabel.WORK_UNKNOWN  # the unknown work may be the bottleneck
     gpu = calls.machine.device if calls.machine.is_gpu else None
@@ -313,7 +311,7 @@ def _kernel_row(kernel: _Kernel, shown: str, machines: Machines, timed: Measured
     counted = kernel.joined.row if kernel.joined is not None and kernel.together == 1 else None
     use = utilization_of(counted or _nothing_counted(kernel), calls.machine, calls.time_ns)
     shares = use.fractions(calls.time_ns)
-    found = launch_bound(label(shares), calls.delay)
+    found = label(shares, calls)
     is_open = found.bound == Bound.UNDERUTILIZED and (counted is None or counted.exactness == "unknown")
     if calls.crosses or is_open:
         found = NO_LABEL

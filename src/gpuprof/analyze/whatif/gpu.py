@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Where a run has too few to take the median.
 _USUAL_LATENCY_NS = 5_000
 _USUAL_GAP_NS = 1_000
+# What a wait takes if what it waits for has ended already, where that is unknown.
+_LEAST_WAIT_NS = 5_000
 # A copy of pageable memory returns when it is done, within this time of its end on the GPU's clock.
 _BLOCKING_NS = 1_000
 _USUAL_RETURN_NS = 1_000
@@ -47,13 +49,15 @@ class HostWait:
     """A call in which a thread waits for GPU items.
 
     `items` are what it waits for, each with the time from its end to the call's return. They may have ended
-    before the call; with changes it may have to wait for them.
+    before the call; with changes it may have to wait for them. `least_ns` is what the call takes without
+    waiting: all of its time if the items had ended.
     """
 
     thread_id: int
     begin_ns: int
     end_ns: int
     items: tuple[tuple[int, int], ...]
+    least_ns: int
 
 
 @dataclass(slots=True)
@@ -179,9 +183,10 @@ class _InTime:
         return int(items[at]) if at < len(items) else None
 
     def streams_of(self, context: int | None) -> list[int]:
-        """Return the streams of a context; none if it is not known."""
+        """Return the streams of a context; all of them if it is not known."""
         if context not in self._streams:
-            own = self._columns["stream"][self._columns["context"] == context]
+            is_own = self._columns["context"] == context if context is not None else slice(None)
+            own = self._columns["stream"][is_own]
             self._streams[context] = np.unique(own).tolist()
         return self._streams[context]
 
@@ -250,11 +255,20 @@ def _synchronizations(items: GpuItems, columns: dict[str, Any], waits: _Recorded
     """Return the waits of threads, each for the last item of every stream that it waits for."""
     end = items.start_ns + items.duration_ns
     launched = _InTime(columns, items.launch_ns)
+    unlaunched = _InTime(columns, np.where(items.launch_ns < 0, end, -1))
     found = []
     for wait in np.flatnonzero(np.isin(waits.type, ["event", "stream", "context"])).tolist():
         begin = int(waits.start_ns[wait])
         until = begin + int(waits.duration_ns[wait])
         awaited = _awaited(waits, wait, launched)
+        if waits.type[wait] != "event":
+            # Work that was launched before the recording is waited for, too.
+            last = unlaunched.last_before(waits.place(wait), until)
+            awaited += [last] if last is not None and end[last] > begin else []
+        if waits.type[wait] == "stream" and waits.stream[wait] < 0:
+            # A trace does not name the stream: it is the one whose work ended last.
+            awaited = [item for item in awaited if end[item] <= until]
+            awaited = [max(awaited, key=lambda item: int(end[item]))] if awaited else []
         contradicted = sum(int(end[item]) > until for item in awaited)
         items.contradicted += contradicted
         if contradicted or not awaited:
@@ -271,9 +285,16 @@ def _synchronizations(items: GpuItems, columns: dict[str, Any], waits: _Recorded
             begin,
             until,
             tuple((item, _return(begin, until, int(end[item]), usual)) for item in awaited),
+            _least(begin, until, int(end[awaited].max())),
         )
         for thread, begin, until, awaited in found
     ]
+
+
+def _least(begin_ns: int, until_ns: int, last_end_ns: int) -> int:
+    """Return what a wait takes at least: as recorded, if its work had ended before."""
+    recorded_ns = until_ns - begin_ns
+    return recorded_ns if last_end_ns <= begin_ns else min(recorded_ns, _LEAST_WAIT_NS)
 
 
 def _return(begin_ns: int, until_ns: int, end_ns: int, usual_ns: int) -> int:
@@ -298,12 +319,11 @@ def _blocking_copies(items: GpuItems, columns: dict[str, Any]) -> list[HostWait]
     end = items.start_ns + items.duration_ns
     blocking = (columns["is_pageable"] == 1) & (items.launch_ns >= 0)
     blocking &= columns["launch_end_ns"] >= end - _BLOCKING_NS
-    return [
-        HostWait(
-            int(items.thread_id[item]),
-            int(items.launch_ns[item]),
-            max(int(columns["launch_end_ns"][item]), int(end[item])),
-            ((item, max(int(columns["launch_end_ns"][item] - end[item]), 0)),),
-        )
-        for item in np.flatnonzero(blocking).tolist()
-    ]
+    found = []
+    for item in np.flatnonzero(blocking).tolist():
+        begin_ns, returned_ns = int(items.launch_ns[item]), int(columns["launch_end_ns"][item])
+        until_ns = max(returned_ns, int(end[item]))
+        lag_ns = max(returned_ns - int(end[item]), 0)
+        least_ns = _least(begin_ns, until_ns, int(end[item]))
+        found.append(HostWait(int(items.thread_id[item]), begin_ns, until_ns, ((item, lag_ns),), least_ns))
+    return found

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 # The gap of an item that does not wait for the one before it on its lane.
 _UNORDERED = np.iinfo(np.int64).min
-# What a wait takes if what it waits for has ended already.
-_LEAST_WAIT_NS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +71,11 @@ class ReplayProgram:
         """Return the predicted end of the main thread, or of all work, in ns since the run's origin."""
         ends = self._replayed(variant)
         return int(ends.max() if of_all else ends[self.main_end])
+
+    def execute_gpu(self, variant: ReplayRules) -> int:
+        """Return the predicted end of the last work on a GPU, in ns since the run's origin."""
+        first = len(self.host)
+        return int(self._replayed(variant)[first : first + len(self.gpu)].max())
 
     def execute_steps(self, variant: ReplayRules) -> npt.NDArray[np.float64]:
         """Return the predicted time of each step, in ns."""
@@ -192,7 +195,7 @@ class ReplayProgram:
         if self.host.remaining[last] == 0:
             return
         least[first:last] = 0
-        least[last] = min(wait.end_ns - wait.begin_ns, _LEAST_WAIT_NS)
+        least[last] = wait.least_ns
         for item, lag_ns in wait.items:
             waits.add(last, len(self.host) + item, WaitsFor.END_AFTER_END, lag_ns)
 
@@ -228,8 +231,7 @@ class RecordedProcess:
         gpu = gpu_items(folder, process_id)
         known = {thread.thread_id for thread in threads}
         host_waits = [
-            each if each.thread_id in known else HostWait(main, each.begin_ns, each.end_ns, each.items)
-            for each in gpu.host_waits
+            each if each.thread_id in known else replace(each, thread_id=main) for each in gpu.host_waits
         ]
         given = handovers(folder, process_id, main)
         return cls(folder, process_id, is_imported, threads, gpu, host_waits, given)

@@ -28,6 +28,7 @@ from gpuprof.bench.compare.document import (
 )
 from gpuprof.bench.compare.plan import ComparisonPlan
 from gpuprof.bench.compare.runner import ComparisonResult, VariantResult
+from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import Diagnostic, error, note, warning
 from gpuprof.bench.failures import Failure, failure_of
 from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS, warnings_of
@@ -187,6 +188,11 @@ def _status(each: VariantResult, plan: ComparisonPlan, medians: Medians) -> Vari
 def technique_of(each: VariantResult) -> str:
     """Return what distinguishes the variant: its recipe, or its type and framework."""
     spec = each.variant.spec
+    alone = _technique_of_one(each, spec)
+    return alone if spec.replicas == 1 else f"{spec.replicas} replicas, {alone}"
+
+
+def _technique_of_one(each: VariantResult, spec: SystemSpec) -> str:
     if spec.combination is not None:
         return spec.combination.technique
     if spec.recipe is not None:
@@ -205,7 +211,7 @@ def _batch_figures(
     names |= {"spread": "relative_iqr"}
     figures: dict[str, Any] = {key: getattr(summary, name, None) for key, name in names.items()}
     figures |= {key: batch.estimate(QUANTILES[name]) for name, key in QUANTILE_FIELDS.items()}
-    rate = result.items_per_s
+    rate = batch.items_per_s
     return BatchFigures(
         batch_size=batch.batch_size,
         launches=len(result.measurements),
@@ -290,8 +296,11 @@ def _throughput(result: Result, rate: float | None) -> Estimate | None:
     mean, size = result.mean_estimate, result.batch_size
     if rate is None or size is None:
         return None
-    low = None if mean is None or mean.high is None else size / mean.high
-    high = None if mean is None or not mean.low else size / mean.low
+    own = result.items_per_s
+    # One of several replicas was timed. The interval of all has the same relative width.
+    replicas = 1.0 if own is None or own == rate else rate / own
+    low = None if mean is None or mean.high is None else replicas * size / mean.high
+    high = None if mean is None or not mean.low else replicas * size / mean.low
     return Estimate(low, rate, high)
 
 

@@ -203,6 +203,9 @@ def _content(spec: SystemSpec) -> str | None:
         return None
 
 
+REPLICAS_PREFIX = "replicas:"
+
+
 def parse_variants(text: str, like: SystemSpec) -> tuple[Variant, ...]:
     """Read `name:model,name:model`; a model alone is its own name. Raises BenchmarkError.
 
@@ -212,7 +215,7 @@ def parse_variants(text: str, like: SystemSpec) -> tuple[Variant, ...]:
     for part in map(str.strip, text.split(",")):
         name, separator, model = part.partition(":")
         # That colon may belong to the model itself, as in build.py:make.
-        if not separator or name.endswith(".py") or name in TORCH_LIBRARIES or name in PREFIXES:
+        if not separator or name.endswith(".py") or name in (*TORCH_LIBRARIES, *PREFIXES, "replicas"):
             name = model = part
         if not model.strip():
             raise BenchmarkError(
@@ -228,7 +231,19 @@ def spec_of(
     """Return the spec of a model with a recipe, which may follow the model as `@recipe`.
 
     `place` turns a model, or each part of an ensemble or cascade, into one that can be opened from here.
+    `replicas:2:MODEL` is a model that two processes call at the same time.
     """
+    if model.startswith(REPLICAS_PREFIX):
+        number, separator, rest = model.removeprefix(REPLICAS_PREFIX).partition(":")
+        rest = rest.strip()
+        is_number = number.isascii() and number.isdigit() and len(number) < 9
+        if not (separator and rest and is_number) or rest.startswith(REPLICAS_PREFIX):
+            raise BenchmarkError(
+                "invalid_replicas",
+                f"{model!r} names no replicas of a model",
+                hint="write replicas:2:resnet50",
+            )
+        return dataclasses.replace(spec_of(like, rest, recipe, place), replicas=int(number))
     if is_combination(model):
         if recipe is not None:
             raise BenchmarkError(
@@ -337,14 +352,24 @@ class _SuiteTable(ComparisonOptions):
 
 def read_suite(path: Path) -> ComparisonPlan:
     """Read a suite. Raises BenchmarkError for what is no suite, naming the key."""
+    return suite_of(suite_table(path), path)
+
+
+def suite_table(path: Path) -> Table:
+    """Return the TOML of a suite. Raises BenchmarkError."""
     try:
-        table = read_toml(path)
+        return read_toml(path)
     except OSError as error:
         raise BenchmarkError(
             "cannot_read", f"{path} cannot be read ({error.strerror}); hint: specify a suite"
         ) from error
     except ValueError as error:
         raise BenchmarkError("invalid_toml", f"{path} is not valid TOML: {error}") from error
+
+
+def suite_of(table: Table, path: Path) -> ComparisonPlan:
+    """Return the plan of a suite's TOML. Raises BenchmarkError, naming the key."""
+    table = dict(table)
     tables = table.pop("variant", [])
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
         raise BenchmarkError(
@@ -353,10 +378,10 @@ def read_suite(path: Path) -> ComparisonPlan:
         )
     if not tables:
         raise BenchmarkError("no_variant", f"{path} has no variant: add a table [[variant]] for each")
-    suite = _typed({"name": path.stem} | table, _SuiteTable, str(path))
+    suite = typed_table({"name": path.stem} | table, _SuiteTable, str(path))
     shared = {key: table[key] for key in table.keys() & _keys(_VariantTable) if key != "name"}
     for number, each in enumerate(tables, 1):
-        _typed(each, _VariantTable, f"{path}, variant {number}")
+        typed_table(each, _VariantTable, f"{path}, variant {number}")
     try:
         variants = [_variant(shared, each, path, number) for number, each in enumerate(tables, 1)]
         metrics = tuple(_placed(each, path) for each in suite.metrics)
@@ -370,8 +395,8 @@ def _keys(kind: type[Any]) -> list[str]:
     return [each.name.replace("_", "-") for each in dataclasses.fields(kind)]
 
 
-def _typed(table: Table, kind: type[T], where: str) -> T:
-    """Return a table by the types of its keys. Raises BenchmarkError."""
+def typed_table(table: Table, kind: type[T], where: str) -> T:
+    """Return a table by the types of its keys, whose words have hyphens. Raises BenchmarkError."""
     known = _keys(kind)
     for key in table:
         if key not in known:
@@ -383,7 +408,7 @@ def _typed(table: Table, kind: type[T], where: str) -> T:
 
 
 def _variant(shared: Table, own: Table, path: Path, number: int) -> Variant:
-    given = _typed(shared | own, _VariantTable, str(path))
+    given = typed_table(shared | own, _VariantTable, str(path))
     if given.model is None:
         raise BenchmarkError(
             "no_model", f"variant {number} has no model: add model = ..., here or above all variants"

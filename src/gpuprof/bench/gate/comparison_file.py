@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,24 @@ from gpuprof.bench.compare.document import (
     read_document,
 )
 from gpuprof.bench.measure.diagnostics import BACKGROUND_LOAD
+from gpuprof.bench.results.readers import read_side_of, result_kind
 from gpuprof.bench.results.run_figures import RunFigures, RunMetric
 from gpuprof.bench.results.stored import MACHINE, Configuration, ResultFile, read_result_file
 from gpuprof.errors import BenchmarkError
 
 
+def read_gate_side(paths: Sequence[Path]) -> ResultFile:
+    """Read a side of a gate: the JSON of a benchmark or a comparison, or folders of loads.
+
+    Raises GpuprofError for anything else.
+    """
+    return read_side_of(paths, read_gate_file)
+
+
 def read_gate_file(path: Path) -> ResultFile:
     """Read the JSON of a benchmark or of a comparison. Raises BenchmarkError for any other file."""
-    return _side_of(path, read_document(path)) if _is_comparison(path) else read_result_file(path)
-
-
-def _is_comparison(path: Path) -> bool:
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False  # which the reader of results reports
-    return isinstance(plain, dict) and plain.get("kind") == KIND
+    is_comparison = result_kind(path) == KIND
+    return _side_of(path, read_document(path)) if is_comparison else read_result_file(path)
 
 
 def _side_of(path: Path, document: ComparisonDocument) -> ResultFile:

@@ -73,25 +73,45 @@ def _compared_rows(
 ) -> dict[Key, GateRow]:
     """Return the rows of what both sides have, judged together."""
     pairs = {key: (baseline.figures(*key), candidate.figures(*key)) for key in keys}
-    accuracies = {
-        key: _accuracy_ratio(key, baseline, candidate) for key in keys if key[1] is RunMetric.ACCURACY
-    }
+    ratios = {key: ratio for key in keys if (ratio := _known_ratio(key, baseline, candidate)) is not None}
     compared, judged = compare_with(
         {
             key: pair[::-1] if key[1].is_higher_better else pair
             for key, pair in pairs.items()
-            if key not in accuracies
+            if key not in ratios
         },
-        {key: limits.of(key[1]) for key in keys},
-        accuracies,
+        {key: limits.of_key(key) for key in keys},
+        ratios,
     )
     sides = (baseline,), (candidate,)
     busy = {key: not any_load and is_busy(key, *sides) for key in keys}
     rows = {
-        key: _compared_row(key, pairs[key], each, len(keys), is_busy=busy[key])
+        key: _compared_row(key, pairs[key], each, len(keys), is_busy=busy[key], reason=_open(key, *sides))
         for key, each in compared.items()
     }
-    return rows | {key: _accuracy_row(key, pairs[key], each) for key, each in judged.items()}
+    return rows | {key: _judged_row(key, pairs[key], each, is_busy=busy[key]) for key, each in judged.items()}
+
+
+def _known_ratio(key: Key, baseline: ResultFile, candidate: ResultFile) -> LogRatio | None:
+    """Return the ratio where its error is known without process runs; None where they are compared."""
+    if key[1] is RunMetric.ACCURACY:
+        return _accuracy_ratio(key, baseline, candidate)
+    old, new = (side.of(key[0]).logs.get(key[1]) for side in (baseline, candidate))
+    fewest = min(len(side.figures(*key)) for side in (baseline, candidate))
+    if old is None or new is None or (fewest > 1 and not key[1].is_fraction):
+        return None
+    squares = (old.error**2, new.error**2)
+    parts = sum(square**2 / side.freedom for square, side in zip(squares, (old, new), strict=True))
+    # Welch's degrees of freedom (Biometrika 34, 1947).
+    freedom = sum(squares) ** 2 / parts if parts > 0 else min(old.freedom, new.freedom)
+    difference = old.value - new.value if key[1].is_higher_better else new.value - old.value
+    return LogRatio.of(difference, math.sqrt(sum(squares)), freedom)
+
+
+def _open(key: Key, *sides: Sequence[ResultFile]) -> Diagnostic | None:
+    """Return why one run of a side has no interval; None where that is not known."""
+    found = (file.of(key[0]).open.get(key[1]) for side in sides for file in side)
+    return next((each for each in found if each is not None), None)
 
 
 def _accuracy_ratio(key: Key, baseline: ResultFile, candidate: ResultFile) -> LogRatio:
@@ -100,16 +120,23 @@ def _accuracy_ratio(key: Key, baseline: ResultFile, candidate: ResultFile) -> Lo
     return proportion_ratio((old, counts[0]), (new, counts[1]))
 
 
-def _accuracy_row(key: Key, pair: tuple[Sequence[float], Sequence[float]], judged: Judgement) -> GateRow:
-    is_open = judged.reason == "across_margin"
+def _judged_row(
+    key: Key, pair: tuple[Sequence[float], Sequence[float]], judged: Judgement, *, is_busy: bool
+) -> GateRow:
+    reason = reason_of_verdict(judged)
+    if judged.reason == "across_margin":
+        reason = note(
+            "gate_needs_labels" if key[0].load is None else "gate_needs_requests", margin=judged.margin
+        )
     return GateRow(
         configuration=key[0],
         metric=key[1],
         threshold=judged.margin,
-        baseline=pair[0][0],
-        candidate=pair[1][0],
+        baseline=float(np.median(pair[0])),
+        candidate=float(np.median(pair[1])),
         judgement=judged,
-        reason=note("gate_needs_labels", margin=judged.margin) if is_open else reason_of_verdict(judged),
+        reason=note("gate_busy_machine") if is_busy else reason,
+        is_busy=is_busy,
     )
 
 
@@ -140,7 +167,10 @@ def _is_judged(key: Key, sides: Sides) -> bool:
         return is_whole(key, sides)  # otherwise there is a note
     if metric is RunMetric.THROUGHPUT:
         # Of single calls it is the inverse of the mean.
-        return any(file.ways[each][0] == "throughput" for file in sides[0] if each in file.ways)
+        ways = (file.ways[each][0] for file in sides[0] if each in file.ways)
+        return any(way in ("throughput", "load") for way in ways)
+    if metric is RunMetric.GOODPUT and len(_goals(each, sides)) > 1:
+        return False  # there is a note
     if metric is RunMetric.PROCESS_MEMORY:
         # Results of earlier versions have no other.
         return is_whole(key, sides) and not is_whole((each, RunMetric.MEMORY), sides)
@@ -163,7 +193,7 @@ def unmeasured_row(key: Key, limits: Thresholds, sides: Sides) -> GateRow:
     return GateRow(
         configuration=each,
         metric=metric,
-        threshold=limits.of(metric),
+        threshold=limits.of_key(key),
         baseline=float(np.median(old)) if old else None,
         candidate=float(np.median(new)) if new else None,
         reason=None if metric is RunMetric.P50 else reason,
@@ -177,7 +207,9 @@ def _compared_row(
     rows: int,
     *,
     is_busy: bool,
+    reason: Diagnostic | None,
 ) -> GateRow:
+    """Return a row over process runs; `reason` is why a single one has no interval."""
     variation = _variation(*pair)
     return GateRow(
         configuration=key[0],
@@ -187,7 +219,7 @@ def _compared_row(
         candidate=float(np.median(pair[1])),
         judgement=compared,
         variation=variation,
-        reason=note("gate_busy_machine") if is_busy else reason_of_verdict(compared),
+        reason=note("gate_busy_machine") if is_busy else _reason_of(key, compared, reason),
         runs_needed=None if is_busy else runs_needed(compared, variation, rows),
         is_busy=is_busy,
     )
@@ -206,6 +238,14 @@ def runs_needed(compared: Comparison, variation: float | None, rows: int = 1) ->
     # With so many already, the ratio lies near the margin: half the width takes four times as many.
     made = min(compared.old_launches, compared.new_launches)
     return 4 * made if wanted is not None and wanted <= made else wanted
+
+
+def _reason_of(key: Key, compared: Comparison, reason: Diagnostic | None) -> Diagnostic | None:
+    if compared.reason == "too_few_runs" and key[0].load is not None:
+        return reason or note("gate_one_load")
+    if compared.reason == "across_margin" and key[0].load is not None:
+        return note("gate_needs_requests", margin=compared.margin)
+    return reason_of_verdict(compared)
 
 
 def reason_of_verdict(judged: Judgement | Comparison) -> Diagnostic | None:
@@ -237,7 +277,25 @@ def _busy_share(each: Configuration, side: Sequence[ResultFile]) -> float:
 
 def side_notes(shared: Sequence[Configuration], limits: Thresholds, sides: Sides) -> list[Diagnostic]:
     """Return what a reader needs to know of both sides: background load, and metrics that are not judged."""
-    return [*_busy_notes(shared, sides), *_tail_notes(shared, limits, sides)]
+    return [
+        *_busy_notes(shared, sides),
+        *_tail_notes(shared, limits, sides),
+        *_goal_notes(shared, limits, sides),
+    ]
+
+
+def _goals(each: Configuration, sides: Sides) -> list[str]:
+    """Return the different targets of a goodput."""
+    found = (file.of(each).goal or "" for side in sides for file in side if each in file.medians_s)
+    return list(dict.fromkeys(found))
+
+
+def _goal_notes(shared: Sequence[Configuration], limits: Thresholds, sides: Sides) -> Iterator[Diagnostic]:
+    """Yield a note for each goodput that is not judged, since the targets differ."""
+    for each in shared if RunMetric.GOODPUT in limits.judged else ():
+        goals = _goals(each, sides)
+        if len(goals) > 1:
+            yield note("goodput_not_judged", goals=[goal or "none" for goal in goals])
 
 
 def _busy_notes(shared: Sequence[Configuration], sides: Sides) -> Iterator[Diagnostic]:
@@ -303,7 +361,8 @@ def _check_way(each: Configuration, baseline: ResultFile, candidate: ResultFile)
 
 def _check_figures(each: Configuration, *sides: ResultFile) -> None:
     for side in sides:
-        if not side.medians_s[each]:
+        # Of a load the requests that failed are figures too.
+        if each.load is None and not side.medians_s[each]:
             raise BenchmarkError(
                 "no_process_run", f"{side.path}: no process run of {each} completed: measure it again"
             )

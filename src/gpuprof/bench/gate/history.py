@@ -22,7 +22,8 @@ from gpuprof.bench.gate.gate import (
 )
 from gpuprof.bench.gate.result import ChangePoint, Gate, GateRow, Key, Thresholds
 from gpuprof.bench.results.run_figures import RunMetric
-from gpuprof.bench.results.stored import Configuration, History, ResultFile
+from gpuprof.bench.results.stored import Configuration, ResultFile
+from gpuprof.bench.results.stored_history import History
 from gpuprof.stats.change_points import find_change_points
 from gpuprof.stats.quantiles import CONFIDENCE
 from gpuprof.stats.ratio_test import (
@@ -61,7 +62,7 @@ def judge_history(
     series |= {key: _Series(history, key, seed) for key in lacking}
     judged = judge_ratios(
         {key: each.ratio for key, each in series.items() if each.new},
-        {key: limits.of(key[1]) for key in series},
+        {key: limits.of_key(key) for key in series},
     )
     rows = tuple(
         series[key].row(judged.get(key), limits, is_disturbed=not any_load and is_busy(key, *sides))
@@ -81,7 +82,7 @@ def _lacking(history: History, measured: Sequence[Configuration]) -> list[Config
     """Return what the newest file of a measured model has and the candidates lack."""
 
     def kind(each: Configuration) -> tuple[str | None, ...]:
-        return each.framework, each.model, each.device_type, each.dtype
+        return each.framework, each.model, each.device_type, each.dtype, each.load
 
     lacking: dict[Configuration, None] = {}
     for wanted in {kind(each) for each in measured}:
@@ -89,6 +90,12 @@ def _lacking(history: History, measured: Sequence[Configuration]) -> list[Config
         newest: list[Configuration] = next((found for found in reversed(files) if found), [])
         lacking |= dict.fromkeys(each for each in newest if each not in measured)
     return sorted(lacking, key=str)
+
+
+def levels_of(logs: Sequence[Floats], *, seed: int = 0) -> Levels:
+    """Divide a series of files, as the logarithms of their process runs, at its change points."""
+    changes = find_change_points([float(each.mean()) for each in logs], seed=seed)
+    return Levels(tuple(logs), tuple(changes))
 
 
 class _Series:
@@ -99,9 +106,7 @@ class _Series:
         self.files = [each for each in history.files if each.figures(*key)]
         self.new = [each for each in history.candidates if each.figures(*key)]
         self._candidates = len(history.candidates)
-        logs = [self._logs(each) for each in self.files]
-        changes = find_change_points([float(each.mean()) for each in logs], seed=seed)
-        self.levels = Levels(tuple(logs), tuple(changes))
+        self.levels = levels_of([self._logs(each) for each in self.files], seed=seed)
 
     def _logs(self, file: ResultFile) -> Floats:
         """Return the logarithms of a file's process runs, larger where they are worse."""
@@ -126,7 +131,7 @@ class _Series:
         return GateRow(
             configuration=self.key[0],
             metric=self.key[1],
-            threshold=limits.of(self.key[1]),
+            threshold=limits.of_key(self.key),
             all_files=len(self.files),
             files=tuple(self.files[begin:end]),
             baseline=self._value(float(self.levels.figures[begin:end].mean())),

@@ -26,6 +26,10 @@ _DEFAULTS = {
     RunMetric.PROCESS_MEMORY: 0.05,
     RunMetric.ENERGY: 0.05,
     RunMetric.ACCURACY: 0.01,
+    RunMetric.SERVICE_P99: 0.2,
+    RunMetric.TTFT_P99: 0.2,
+    RunMetric.SUCCESS: 0.005,
+    RunMetric.GOODPUT: 0.01,
 }
 _VERDICTS = {
     "slower": GateVerdict.WORSE,
@@ -41,16 +45,23 @@ class Thresholds:
     """By how much a metric may be worse: `margin` of the median, and of others their own or a default.
 
     `metrics` are those to judge; None is all that have figures. What is named, here or with a threshold of
-    its own, must have figures.
+    its own, must have figures. `load_margin` is that of the median of a load, whose requests wait for others.
     """
 
     margin: float = MARGIN
     own: Mapping[RunMetric, float] = field(default_factory=dict)
     metrics: tuple[RunMetric, ...] | None = None
+    load_margin: float = 0.05
 
-    def of(self, metric: RunMetric) -> float:
-        """Return the threshold of a metric; a default is not below the margin."""
-        return self.own.get(metric, max(self.margin, _DEFAULTS.get(metric, self.margin)))
+    def of(self, metric: RunMetric, *, is_load: bool = False) -> float:
+        """Return the threshold of a metric; a default is not below the margin, but of request fractions."""
+        margin = self.load_margin if is_load else self.margin
+        least = 0.0 if is_load and metric.is_fraction else margin
+        return self.own.get(metric, max(least, _DEFAULTS.get(metric, margin)))
+
+    def of_key(self, key: Key) -> float:
+        """Return the threshold of a metric of a configuration."""
+        return self.of(key[1], is_load=key[0].load is not None)
 
     def is_named(self, metric: RunMetric) -> bool:
         """Whether it was asked for by its name."""

@@ -34,21 +34,27 @@ _VALUES: dict[RunMetric, Callable[[float], str]] = {
     RunMetric.THROUGHPUT: lambda rate: f"{format_quantity(rate)}/s",
     RunMetric.MEMORY: lambda size: format_bytes(round(size)),
     RunMetric.PROCESS_MEMORY: lambda size: format_bytes(round(size)),
-    RunMetric.ACCURACY: lambda accuracy: f"{accuracy:.2%}",
+    **dict.fromkeys(
+        (RunMetric.ACCURACY, RunMetric.SUCCESS, RunMetric.GOODPUT), lambda fraction: f"{fraction:.2%}"
+    ),
     RunMetric.ENERGY: lambda joules: f"{joules:.3g} J",
 }
 
 
 def gate_text(gate: Gate) -> str:
     """Return the whole text, at most 100 columns wide where names allow it."""
+    return "\n".join([wrapped(f"{gate.outcome}: {_sentence(gate)}"), "", gate_table(gate)])
+
+
+def gate_table(gate: Gate) -> str:
+    """Return the rows with their reasons, and the notes."""
     distinct = list(dict.fromkeys(row.configuration for row in gate.rows))
     shared, short = name_parts(distinct)
     names = dict(zip(distinct, short, strict=True))
     first = {each: next(row for row in gate.rows if row.configuration == each) for each in distinct}
     shown = [names[row.configuration] if row is first[row.configuration] else "" for row in gate.rows]
     table = _names_table(_COLUMNS, shown, [_cells(row) for row in gate.rows])
-    lines = [wrapped(f"{gate.outcome}: {_sentence(gate)}"), ""]
-    lines += [wrapped(f"all: {shared}"), ""] if shared else []
+    lines = [wrapped(f"all: {shared}"), ""] if shared else []
     lines += [table, "", *_change_lines(gate), *_reason_lines(gate, names), *_required_runs(gate)]
     return "\n".join([*lines, *(wrapped(f"{each.severity}: {each}") for each in gate.notes)]).rstrip()
 
@@ -97,7 +103,9 @@ def _compared(row: GateRow) -> str:
     if row.files:
         return f"{len(row.files)} of {row.all_files} files"
     found = row.judgement
-    return f"{found.old_launches} + {found.new_launches} runs" if isinstance(found, Comparison) else "-"
+    if isinstance(found, Comparison):
+        return f"{found.old_launches} + {found.new_launches} runs"
+    return "-" if found is None or row.configuration.load is None else "requests"
 
 
 def _change_lines(gate: Gate) -> Iterator[str]:
@@ -127,11 +135,15 @@ def _required_runs(gate: Gate) -> Iterator[str]:
     if not known:
         return
     needed, row = max(known, key=lambda each: each[0])
-    varies = f"{row.metric} of {row.configuration} varies by {row.variation:.1%} between process runs"
+    of_load = row.configuration.load is not None
+    what = "runs" if of_load else "process runs"
+    varies = f"{row.metric} of {row.configuration} varies by {row.variation:.1%} between {what}"
     if needed > MOST_RUNS:
-        fix = f"more than {MOST_RUNS:,} process runs a side; use a quieter machine or a wider threshold"
+        fix = f"more than {MOST_RUNS:,} {what} a side; use a quieter machine or a wider threshold"
     else:
-        fix = f"about {needed} process runs a side, gpuprof bench --launches {needed}"
+        loads = "gpuprof load with another --seed and --out"
+        more = loads if of_load else f"gpuprof bench --launches {needed}"
+        fix = f"about {needed} {what} a side, {more}"
     yield wrapped(f"required sample size: {fix} ({varies}, its threshold is {row.threshold:.1%})")
 
 

@@ -66,6 +66,8 @@ def _section(section: Section) -> Iterator[str]:
     for table in section.tables:
         yield _text(table.caption)
         yield _table(table)
+    if section.link is not None:
+        yield f"[{_text(section.link.text)}]({section.link.file})"
     yield _list(section.lines)
     if section.single_lines:
         yield f"<details><summary>{_text(section.single_title)}</summary>"

@@ -27,6 +27,14 @@ _TITLE_NAMES, _TITLE_NAME = 4, 24  # how many names a title has, and how long ea
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A page next to the report."""
+
+    text: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A heading with what is below it; `lead` is its result in one sentence.
 
@@ -42,6 +50,7 @@ class Section:
     folded: str = ""
     single_lines: tuple[str, ...] = ()
     single_title: str = ""
+    link: Link | None = None
 
 
 @dataclass(frozen=True, slots=True)

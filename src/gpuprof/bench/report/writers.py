@@ -222,7 +222,9 @@ def report_page(content: Content, *, for_paper: bool = False) -> str:
         for_paper=for_paper,
         # Plots of a library that writes styles of its own; scripts are those two and no other.
         policy=policy(script, None, library),
-        style=as_html(page_style("kit/page.css", "roofline/roofline.css", _ASSETS / "report.css")),
+        style=as_html(
+            page_style("kit/page.css", "kit/bounds.css", "roofline/roofline.css", _ASSETS / "report.css")
+        ),
         library=as_html(library),
         script=as_html(script),
         data=as_html(safe_json({"figures": [each.to_dict() for each in content.figures]})),

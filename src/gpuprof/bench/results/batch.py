@@ -134,6 +134,15 @@ class BatchResult:
         return median_of_known(self.values_of(*path))
 
     @property
+    def items_per_s(self) -> float | None:
+        """Samples per second of all replicas; None without samples, or where a replica has ended."""
+        own = self.result.items_per_s
+        if not any("replicas" in run.extra for run in self.launches):
+            return own
+        others = self.middle("replicas", "others_items_per_s")
+        return None if own is None or others is None else own + others
+
+    @property
     def host_peak(self) -> tuple[int | None, bool]:
         """The peak of the whole process, and whether a larger batch came before it in the same process."""
         return self._host("host_resident_bytes")
@@ -183,7 +192,7 @@ def stamp_of(batch: BatchResult) -> Stamp:
 def row_of(batch: BatchResult, stamp: Stamp | None = None) -> dict[str, Any]:
     """Return the columns of one batch size, None where a figure is missing; `stamp` None is its own."""
     result, system = batch.result, batch.description
-    rate = result.items_per_s
+    rate = batch.items_per_s
     row: dict[str, Any] = {
         "framework": system.framework,
         "model": system.model,

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 class RunMetric(TextEnum):
-    """What is compared. Memory is that of the device's allocator, or of the model on the host."""
+    """What is compared. Memory is that of the device's allocator, or of the model on the host.
+
+    The last ones are of a load: the times from sending to the end, the time to the first token, and the
+    fractions of requests that succeeded and that met the target.
+    """
 
     P50 = "p50"
     P95 = "p95"
@@ -31,6 +35,11 @@ class RunMetric(TextEnum):
     PROCESS_MEMORY = "process-memory"
     ENERGY = "energy"
     ACCURACY = "accuracy"
+    SERVICE_P50 = "service-p50"
+    SERVICE_P99 = "service-p99"
+    TTFT_P99 = "ttft-p99"
+    SUCCESS = "success"
+    GOODPUT = "goodput"
 
     @property
     def unit(self) -> str:
@@ -40,12 +49,22 @@ class RunMetric(TextEnum):
     @property
     def is_higher_better(self) -> bool:
         """Whether a larger figure is the better one."""
-        return self in (RunMetric.THROUGHPUT, RunMetric.ACCURACY)
+        return self in (RunMetric.THROUGHPUT, RunMetric.ACCURACY, RunMetric.SUCCESS, RunMetric.GOODPUT)
 
     @property
     def depends_on_load(self) -> bool:
         """Whether other processes on the machine change it."""
-        return self not in (RunMetric.MEMORY, RunMetric.PROCESS_MEMORY, RunMetric.ACCURACY)
+        return self not in (
+            RunMetric.MEMORY,
+            RunMetric.PROCESS_MEMORY,
+            RunMetric.ACCURACY,
+            RunMetric.SUCCESS,
+        )
+
+    @property
+    def is_fraction(self) -> bool:
+        """Whether its figures are fractions of requests or samples."""
+        return self in (RunMetric.ACCURACY, RunMetric.SUCCESS, RunMetric.GOODPUT)
 
 
 _UNITS = {
@@ -54,8 +73,19 @@ _UNITS = {
     RunMetric.PROCESS_MEMORY: "B",
     RunMetric.ENERGY: "J/sample",
     RunMetric.ACCURACY: "fraction",
+    RunMetric.SUCCESS: "fraction",
+    RunMetric.GOODPUT: "fraction",
 }
 TAILS = {RunMetric.P95: 0.95, RunMetric.P99: 0.99}
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """The logarithm of a figure, its standard error and degrees of freedom, known without other runs."""
+
+    value: float
+    error: float
+    freedom: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +93,8 @@ class RunFigures:
     """The figures of the completed process runs by metric, or why there are none of a metric.
 
     `busy` of the `completed` process runs had background load. An accuracy is one figure, of so many
-    `labeled_samples`.
+    `labeled_samples`. `logs` are figures whose error is known from within a run, `open` why one has none.
+    `goal` is the target of the goodput.
     """
 
     values: Mapping[RunMetric, tuple[float, ...]] = field(default_factory=dict)
@@ -71,6 +102,9 @@ class RunFigures:
     busy: int = 0
     completed: int = 0
     labeled_samples: int = 0
+    logs: Mapping[RunMetric, RunLog] = field(default_factory=dict)
+    open: Mapping[RunMetric, Diagnostic] = field(default_factory=dict)
+    goal: str | None = None
 
 
 def run_figures(result: Result) -> RunFigures:

@@ -57,7 +57,7 @@ class SessionResult:
     @property
     def throughputs(self) -> dict[int, float]:
         """Samples per second by batch size."""
-        rates = {batch.batch_size: batch.result.items_per_s for batch in self.batches}
+        rates = {batch.batch_size: batch.items_per_s for batch in self.batches}
         return {size: rate for size, rate in rates.items() if rate is not None}
 
 

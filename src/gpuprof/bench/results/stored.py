@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Result files read back: one file with its machine, and the history of many files in the order of time."""
+"""Result files read back: one file with its figures, and the machine that it was measured on."""
 
 from __future__ import annotations
 
-import glob
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.bench.failures import reason_of
 from gpuprof.bench.results.files import FORMAT_VERSION
 from gpuprof.bench.results.result import Result
@@ -22,7 +20,10 @@ MACHINE = ("processor", "architecture", "cores", "usable_cores")
 
 
 class Configuration(NamedTuple):
-    """What makes two results comparable; None where a system does not report it."""
+    """What makes two results comparable; None where a system does not report it.
+
+    `load` is how requests arrive, None for calls one after the other.
+    """
 
     framework: str | None
     model: str | None
@@ -30,14 +31,15 @@ class Configuration(NamedTuple):
     dtype: str | None
     input_shape: str | None
     batch_size: int | None
+    load: str | None = None
 
     def __str__(self) -> str:
-        words = (self.model, self.framework, self.device_type, self.dtype, self.input_shape)
+        words = (self.model, self.framework, self.device_type, self.dtype, self.input_shape, self.load)
         size = "" if self.batch_size is None else f", batch {self.batch_size}"
         return " ".join(word for word in words if word) + size
 
 
-_NAMED = 3  # files in one line, before "and N more"
+_ROW = Configuration._fields[:-1]  # a result of calls has no load
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def read_configurations(path: Path) -> dict[Configuration, Result]:
 
 def _results(document: Mapping[str, Any]) -> dict[Configuration, Result]:
     return {
-        Configuration(*(each["row"][name] for name in Configuration._fields)): Result.from_dict(each)
+        Configuration(*(each["row"][name] for name in _ROW)): Result.from_dict(each)
         for each in document["results"]
     }
 
@@ -185,153 +187,3 @@ def _profile(path: Path, document: Mapping[str, Any]) -> Path | None:
 def completed_medians_s(result: Result) -> tuple[float, ...]:
     """Return the median seconds of a call for each process run that completed."""
     return tuple(each.median_s for each in result.measurements if each.is_complete)
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """Files in the order of time, the candidates that are compared with them, and notes on the choice."""
-
-    files: tuple[ResultFile, ...]
-    candidates: tuple[ResultFile, ...]
-    notes: tuple[Diagnostic, ...]
-
-
-def read_history(places: Sequence[str], candidates: Sequence[Path], *, any_machine: bool = False) -> History:
-    """Read the files of folders, patterns and names, and the candidates.
-
-    Candidates among them, copies of files and what is newer than the first candidate are left out. Raises
-    BenchmarkError for files that cannot be read, and for such of other machines (unless `any_machine`) or
-    that were measured in another way.
-    """
-    new = sorted(_read_all(candidates, "--candidate"), key=lambda each: each.at)
-    found = _paths(places)
-    paths = [path for path in found if not (path.is_file() and path.stat().st_size == 0)]
-    notes = [note("empty_files", files=len(found) - len(paths))] if len(paths) < len(found) else []
-    of_candidates = {each.path.resolve() for each in new}
-    read = _read_all([path for path in paths if path.resolve() not in of_candidates], "--history")
-    kept, more = _earlier(sorted(read, key=lambda each: (each.at, str(each.path))), new)
-    if not kept:
-        raise BenchmarkError(
-            "no_older_results",
-            f"--history {' '.join(places)} holds no results from before {new[0].path} ({new[0].timestamp}): "
-            "name the folder of older results",
-        )
-    notes += more + _machines([*kept, *new[:-1]], new[-1], any_machine)
-    _check_ways([*kept, *new[:-1]], new[-1])
-    return History(tuple(kept), tuple(new), tuple(notes))
-
-
-def _paths(places: Sequence[str]) -> list[Path]:
-    """Return the files of places, each once. Raises BenchmarkError for a place without any."""
-    found: dict[Path, Path] = {}
-    for place in places:
-        path = Path(place)
-        if path.is_dir():
-            files = sorted(path.glob("*.json"))
-        elif path.exists():
-            files = [path]
-        else:
-            files = [Path(each) for each in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207 - absolute ones too
-        if not files:
-            raise BenchmarkError(
-                "no_results",
-                f"--history {place}: no result file there; hint: specify a folder or 'FOLDER/*.json'",
-            )
-        found |= {file.resolve(): file for file in files}
-    return list(found.values())
-
-
-def _read_all(paths: Iterable[Path], option: str) -> list[ResultFile]:
-    """Read files; all that cannot be read are named in one line."""
-    found, failures = [], []
-    for path in paths:
-        try:
-            found.append(_checked(read_result_file(path)))
-        except BenchmarkError as error:
-            failures.append(str(error))
-    if failures:
-        raise BenchmarkError(
-            "unusable_history",
-            f"{option}: {_some(failures)}; hint: repair these files, or move them to another folder",
-        )
-    return found
-
-
-def _checked(file: ResultFile) -> ResultFile:
-    """Return a file of a history, all of whose configurations have figures. Raises BenchmarkError."""
-    empty = next((each for each, figures in file.medians_s.items() if not figures), None)
-    if empty is not None:
-        raise BenchmarkError(
-            "no_process_run", f"{file.path}: no process run of {empty} completed: measure it again"
-        )
-    file.at  # noqa: B018 - raises for what is not a time
-    return file
-
-
-def _earlier(
-    ordered: Sequence[ResultFile], new: Sequence[ResultFile]
-) -> tuple[list[ResultFile], list[Diagnostic]]:
-    """Leave out copies, and what is newer than the first candidate."""
-    copies = {(each.at, tuple(each.medians_s.items())) for each in new}
-    kept, copied, newer = [], 0, 0
-    for each in ordered:
-        content = (each.at, tuple(each.medians_s.items()))
-        if content in copies:
-            copied += 1
-        elif each.at > new[0].at:
-            newer += 1
-        else:
-            copies.add(content)
-            kept.append(each)
-    notes = [note("copied_files", files=copied)] if copied else []
-    return kept, notes + ([note("newer_files", files=newer)] if newer else [])
-
-
-def _machines(files: Sequence[ResultFile], new: ResultFile, any_machine: bool) -> list[Diagnostic]:
-    others = [each for each in files if each.machine != new.machine]
-    if not others:
-        return []
-    first = others[0]
-    told = "; ".join(
-        f"{name} {first.machine[name]} and {new.machine[name]}"
-        for name in new.machine
-        if first.machine[name] != new.machine[name]
-    )
-    what = f"{_measured(others)} on another machine"
-    if any_machine:
-        return [warning("other_machine_files", files=what, different=told)]
-    raise BenchmarkError(
-        "other_machine",
-        f"{what} or with other threads than {new.path} ({told}); hint: remove these from --history, or add "
-        "--any-machine",
-    )
-
-
-def _check_ways(files: Sequence[ResultFile], new: ResultFile) -> None:
-    """Raise BenchmarkError where files were measured with other data, or in another mode."""
-    ways: tuple[tuple[str, Callable[[ResultFile], bool]], ...] = (
-        ("other data", lambda each: each.data != new.data),
-        ("another mode or other caches", lambda each: _differs(each, new)),
-    )
-    for what, is_other in ways:
-        others = [each for each in files if is_other(each)]
-        if others:
-            raise BenchmarkError(
-                "measured_differently",
-                f"{_measured(others)} with {what} than {new.path}; hint: omit these, or measure in the "
-                "same way",
-            )
-
-
-def _differs(one: ResultFile, other: ResultFile) -> bool:
-    return any(one.ways[each] != other.ways[each] for each in one.ways.keys() & other.ways.keys())
-
-
-def _measured(files: Sequence[ResultFile]) -> str:
-    return f"{_some([str(each.path) for each in files])} {'was' if len(files) == 1 else 'were'} measured"
-
-
-def _some(texts: Sequence[str]) -> str:
-    """Return the first few in one line, and how many more there are."""
-    more = len(texts) - _NAMED
-    return "; ".join(texts[:_NAMED]) + (f"; and {more} more" if more > 0 else "")

@@ -76,7 +76,7 @@ def _device_lines(system: SystemDescription, devices_of: Callable[[str], Sequenc
 
 
 def _batch_lines(batch: BatchResult) -> list[str]:
-    median_s, rate, memory_mb = batch.latency_s(0.5), batch.result.items_per_s, batch["memory_mb"]
+    median_s, rate, memory_mb = batch.latency_s(0.5), batch.items_per_s, batch["memory_mb"]
     unit = "images/sec" if len(batch.description.input_shape or ()) == _IMAGE_AXES else "samples/sec"
     latency = UNAVAILABLE if median_s is None else f"{median_s * 1e3:.3f}ms"
     return [

@@ -60,7 +60,7 @@ def _figures(batch: BatchResult) -> dict[str, str]:
         "p95": time_text(batch.latency_s(0.95)),
         "p99": time_text(batch.latency_s(0.99)),
         "mean": time_text(None if summary is None else summary.mean),
-        "samples/s": format_quantity(result.items_per_s),
+        "samples/s": format_quantity(batch.items_per_s),
         "memory": "-" if memory is None else format_bytes(memory),
         "compile": time_text(batch.middle("compile_s")),
         "n": f"{len(result.samples):,}",

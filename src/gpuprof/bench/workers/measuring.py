@@ -10,10 +10,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuprof import _native
-from gpuprof.bench.config import JobSettings
+from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.failures import (
     SMALLER_BATCHES,
     DoesNotFitError,
@@ -38,6 +38,9 @@ from gpuprof.bench.workers.job import CALL, FactorySpec, MeasureJob
 from gpuprof.errors import GpuprofError
 from gpuprof.text.units import format_bytes
 
+if TYPE_CHECKING:
+    from gpuprof.bench.workers.replicas import Replicas
+
 PROGRESS_EVERY_S = 0.2
 SEND_EVERY_S = 1.0
 _DEVICE_CALLS, _DEVICE_S = 100, 1.0
@@ -47,7 +50,7 @@ def run_measure_job(job: MeasureJob, send: Send) -> None:
     """Do a job in a process of its own. Raises GpuprofError."""
     system = make_system(job.spec) if job.factory is None else _made(job.factory)
     with contextlib.nullcontext() if job.factory is None else _raising_failures():
-        measure_system(system, job.spec.model, job.settings, send, owns_process=True)
+        measure_system(system, job.spec, job.settings, send, owns_process=True)
 
 
 def make_callable(target: str, inputs: str | None, name: str | None, stream: bool = False) -> CallableSystem:
@@ -93,7 +96,7 @@ def prepare_system(system: System, batch_size: int, send: Send) -> None:
 
 
 def measure_system(
-    system: System, model: str, settings: JobSettings, send: Send, *, owns_process: bool = False
+    system: System, spec: SystemSpec, settings: JobSettings, send: Send, *, owns_process: bool = False
 ) -> None:
     """Load a system and measure each batch size. Only a process of its own has its memory limited."""
     try:
@@ -104,7 +107,7 @@ def measure_system(
             # What a larger batch took may still be held when a smaller one is measured.
             after_larger = max(settings.batch_sizes[: position + 1]) > batch_size
             extra = {"process_id": os.getpid(), "load_s": load_s, "after_larger": after_larger}
-            _Batch(system, model, settings, send, extra).run(batch_size)
+            _Batch(system, spec, settings, send, extra).run(batch_size)
         if settings.profile is not None:
             record_run(system, Path(settings.profile), work=settings.profile_work)
             send(Found(value=settings.profile))
@@ -116,9 +119,9 @@ class _Batch:
     """One batch size of a loaded system. A callable is called for its measurement and for nothing else."""
 
     def __init__(
-        self, system: System, model: str, settings: JobSettings, send: Send, extra: dict[str, Any]
+        self, system: System, spec: SystemSpec, settings: JobSettings, send: Send, extra: dict[str, Any]
     ) -> None:
-        self._system, self._model, self._settings = system, model, settings
+        self._system, self._spec, self._model, self._settings = system, spec, spec.model, settings
         self._framework = system if isinstance(system, FrameworkSystem) else None
         self._send = send
         self._extra = extra
@@ -170,7 +173,6 @@ class _Batch:
         """Measure and send it; what a call raised is raised again, after its samples."""
         system = self._system
         system.reset_peak()  # reading inputs and outputs took memory that the model does not
-        before = read_state()
         sender = SampleSender(self._send, self._size)
 
         def progress(wall_ns: list[int], enqueue_ns: list[int] | None, calls: int) -> None:
@@ -188,8 +190,11 @@ class _Batch:
             progress=progress,
             warming=lambda calls: self._report_seldom(State.WARMING, calls),
         )
-        with monitor:
+        with self._other_replicas() as replicas, monitor:
+            before = read_state()
             measurement = loop.run()
+            if replicas is not None:
+                self._extra["replicas"] = {"others_items_per_s": replicas.items_per_s()}
         self._extra |= {
             "usage": to_plain(usage_between(before, read_state())),
             "memory": to_plain(self._memory()),
@@ -206,6 +211,14 @@ class _Batch:
             size = "" if self._framework is None else f", batch size {self._size}"
             raise kind(f"{self._model}{size}: {measurement.failure}") from loop.error
 
+    def _other_replicas(self) -> contextlib.AbstractContextManager[Replicas | None]:
+        """Return the processes that call the model too, which are started when the block is entered."""
+        if self._spec.replicas == 1:
+            return contextlib.nullcontext()
+        from gpuprof.bench.workers.replicas import Replicas
+
+        return Replicas(self._spec, self._size)
+
     def _memory(self) -> MemoryReading:
         """Return the readings; of the host that of the first call where its peak cannot be reset."""
         memory = self._system.memory()
@@ -219,7 +232,8 @@ class _Batch:
 
     def _on_device(self, system: FrameworkSystem, measurement: Measurement) -> dict[str, Any]:
         """Return the energy of more calls, and the device's time for them; None where unavailable."""
-        if measurement.stopped_by in ENDED_EARLY:
+        # The energy is that of all replicas, and alone the device is faster.
+        if measurement.stopped_by in ENDED_EARLY or "replicas" in self._extra:
             return {"energy": None, "device_time_s": None}
         energy = None
         if system.device_type == "cuda":

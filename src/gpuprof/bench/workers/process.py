@@ -55,7 +55,7 @@ LAST_EVENTS_S = 5.0
 _CLOSING_S = 5.0
 _POLL_S = 0.2
 # Not by `-m`, which would look for modules in the current folder first, where a model's own files are.
-_PROGRAM = (
+WORKER_PROGRAM = (
     "import sys; sys.path[:] = [each for each in sys.path if each]; "
     "from gpuprof.bench.workers.worker import main; sys.exit(main(int(sys.argv[1])))"
 )
@@ -116,7 +116,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     # A session of its own: an interrupt is for the parent, which ends this process itself.
     return subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(write_end)],
+        [sys.executable, "-c", WORKER_PROGRAM, str(write_end)],
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=subprocess.STDOUT,

@@ -141,7 +141,7 @@ class Session:
         failure: Failure | None = INTERRUPTED
         spec, settings = self.result.spec, self.result.settings
         try:
-            measure_system(make(), spec.model, settings, lambda event: self.take(1, event))
+            measure_system(make(), spec, settings, lambda event: self.take(1, event))
             failure = None
         except GpuprofError as error:
             failure = failure_of(error)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from gpuprof.bench.gate.history import judge_history
 from gpuprof.bench.gate.result import GateRow
-from gpuprof.bench.results.stored import read_history, read_result_file
+from gpuprof.bench.results.stored import read_result_file
+from gpuprof.bench.results.stored_history import read_history
 from gpuprof.errors import BenchmarkError
 from gpuprof.live.alerts.engine import Alert, AlertState
 from gpuprof.live.alerts.figures import AlertSubject, SubjectKind

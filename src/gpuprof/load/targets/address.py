@@ -36,6 +36,7 @@ _SCHEMES = {
     "kserve+http": (WireProtocol.KSERVE_HTTP, False, 80),
     "kserve+https": (WireProtocol.KSERVE_HTTP, True, 443),
     "kserve+grpc": (WireProtocol.KSERVE_GRPC, False, 8001),
+    "kserve+grpcs": (WireProtocol.KSERVE_GRPC, True, 8001),
     "openai+http": (WireProtocol.OPENAI, False, 80),
     "openai+https": (WireProtocol.OPENAI, True, 443),
 }
@@ -43,7 +44,10 @@ _SCHEMES = {
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a server is: `host` as given, `path` with its query, and `resolved`, the IP addresses to use."""
+    """Where a server is: `host` as given, `path` with its query, and `resolved`, the IP addresses to use.
+
+    `ca_file` has the CAs that its certificate is checked with, empty for those of the system.
+    """
 
     protocol: WireProtocol
     host: str
@@ -51,6 +55,7 @@ class ServerAddress:
     path: str = "/"
     is_encrypted: bool = False
     resolved: tuple[str, ...] = ()
+    ca_file: str = ""
 
     @property
     def authority(self) -> str:

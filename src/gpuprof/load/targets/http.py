@@ -19,6 +19,7 @@ from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.address import ServerAddress
 from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package
 from gpuprof.load.targets.statuses import status_of_code, status_of_error
+from gpuprof.load.targets.tls import client_context
 
 CONCURRENCY = 256
 TIMEOUT_S = 30.0
@@ -165,7 +166,7 @@ class HttpClient:
         self._address, self._request_of, self._log = address, request_of, log
         self._concurrency, self._timeout_s = concurrency, timeout_s
         self._on_end = on_end or _ignore
-        self._tls = ssl.create_default_context() if address.is_encrypted else None
+        self._tls = client_context(address)
         self._server = address.resolved[0]
         self._waiting: deque[int] = deque()
         self._idle: list[HttpConnection] = []

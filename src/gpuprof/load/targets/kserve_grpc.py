@@ -14,6 +14,7 @@ from gpuprof.load.targets.http import CONCURRENCY, TIMEOUT_S, unreachable
 from gpuprof.load.targets.kserve_http import KServeInputs, no_metadata
 from gpuprof.load.targets.kserve_messages import INFER, METADATA, infer_request, message_class
 from gpuprof.load.targets.tensors import split_model, tensor_input
+from gpuprof.load.targets.tls import root_certificates
 
 # Of gRPC's codes, by their numbers.
 _OF_CODE = {
@@ -61,7 +62,7 @@ class KServeGrpcClient:
         error: Exception | None = None
         for server in self._address.resolved:
             host = f"ipv6:[{server}]" if ":" in server else f"ipv4:{server}"
-            self._channel = self._grpc.insecure_channel(f"{host}:{self._address.port}", options=_OPTIONS)
+            self._channel = self._new_channel(f"{host}:{self._address.port}")
             try:
                 await asyncio.wait_for(self._channel.channel_ready(), min(self._timeout_s, 5.0))
             except asyncio.TimeoutError as raised:
@@ -73,6 +74,17 @@ class KServeGrpcClient:
                 self._infer = self._channel.unary_unary(INFER)
                 return
         raise unreachable(self._address, error) from error
+
+    def _new_channel(self, server: str) -> Any:
+        """Return a channel to an IP address; the certificate is that of the host's name."""
+        if not self._address.is_encrypted:
+            return self._grpc.insecure_channel(server, options=_OPTIONS)
+        credentials = load_package("grpc").ssl_channel_credentials(root_certificates(self._address))
+        named = (
+            ("grpc.ssl_target_name_override", self._address.host),
+            ("grpc.default_authority", self._address.authority),
+        )
+        return self._grpc.secure_channel(server, credentials, options=(*_OPTIONS, *named))
 
     async def _describe(self) -> None:
         request = message_class("ModelMetadataRequest")(name=self._model, version=self._version)

@@ -16,6 +16,7 @@ from gpuprof.load.targets.address import ServerAddress
 from gpuprof.load.targets.bodies import Body, BodyMix
 from gpuprof.load.targets.http_requests import HttpRequests
 from gpuprof.load.targets.tensors import TensorInput, split_model, tensor_input
+from gpuprof.load.targets.tls import client_context
 
 _LENGTH_HEADER = "Inference-Header-Content-Length"
 _LONGEST_METADATA = 1 << 20
@@ -77,7 +78,7 @@ def no_metadata(address: ServerAddress, reason: str) -> BenchmarkError:
 async def _get(address: ServerAddress, path: str) -> tuple[int, bytes]:
     """Return code and body of one request on a connection of its own, as HTTP/1.0 frames it."""
     reader, writer = await asyncio.open_connection(
-        address.resolved[0], address.port, ssl=address.is_encrypted or None,
+        address.resolved[0], address.port, ssl=client_context(address),
         server_hostname=address.host if address.is_encrypted else None,
     )  # fmt: skip
     try:

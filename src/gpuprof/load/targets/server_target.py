@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from gpuprof.load.targets.address import ServerAddress, WireProtocol, parse_addr
 from gpuprof.load.targets.bodies import parse_mix
 from gpuprof.load.targets.http import CONCURRENCY, TIMEOUT_S
 from gpuprof.load.targets.http_requests import checked_headers
+from gpuprof.load.targets.tls import check_ca
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +52,16 @@ def server_target(
     *,
     allowed_hosts: Collection[str] = (),
     shapes: Mapping[str, Sequence[int]] | None = None,
+    ca_file: str = "",
     **options: Any,
 ) -> ServerTarget:
-    """Return the target of an address, resolved and allowed, with every option checked; sends nothing."""
+    """Return the target of an address, resolved and allowed, with every option checked; sends nothing.
+
+    `ca_file` has the CAs of an encrypted connection in PEM format, empty for those of the system.
+    """
     address = resolve(parse_address(text), allowed_hosts)
+    address = replace(address, ca_file=str(Path(ca_file).absolute()) if ca_file else "")
+    check_ca(address)
     sizes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     target = ServerTarget(address=address, shapes=sizes, **options)
     _check(target)

@@ -6,6 +6,7 @@ import { buildLegend } from "./flame/colors.js";
 import { bindControls, bindKeys, bindPointer } from "./flame/controls.js";
 import { bindDetails } from "./flame/details.js";
 import { stateOf } from "./flame/difference.js";
+import { fullTree } from "./flame/folding.js";
 import { buildOverview, groupByName } from "./flame/overview.js";
 import { cellLabel, drawnText } from "./flame/paint.js";
 import { createApp, repaint, screenSurface, sizeStage } from "./flame/state.js";
@@ -65,7 +66,7 @@ function show(app, timeline) {
 
 // What the page shows next to the picture; another weight builds it again.
 function buildParts(app) {
-  const groups = groupByName(app.tree);
+  const groups = groupByName(fullTree(app));
   buildOverview(app, groups);
   buildTable(app, groups);
   buildLegend(app);

@@ -73,7 +73,22 @@ _MEMORY = {"Pageable": 1, "Pinned": 2, "Device": 3, "Array": 4, "Managed": 5, "U
 _OWN_MEMORY = {"pageable": 1, "pinned": 2, "device": 3, "array": 4, "managed": 5}
 _COPY_NAME = re.compile(r"\(?([A-Z]\w+) -> ([A-Z]\w+)\)?|copy (\w+) to (\w+)")
 _FILL_NAME = re.compile(r"Memset \(([A-Z]\w+)\)|fill (\w+)")
-_WAITS = {"Event Synchronize": 1, "Stream Wait Event": 2, "Stream Synchronize": 3, "Context Synchronize": 4}
+# As Kineto names waits, now and before 2023.
+_WAITS = {
+    "Event Sync": 1,
+    "Stream Wait Event": 2,
+    "Stream Sync": 3,
+    "Context Sync": 4,
+    "Event Synchronize": 1,
+    "Stream Synchronize": 3,
+    "Context Synchronize": 4,
+}
+# Calls that wait: of traces without records of waits, as Kineto leaves these out by default.
+_WAITING_CALLS = {
+    f"{interface}{call}": code
+    for interface in ("cuda", "hip")
+    for call, code in (("EventSynchronize", 1), ("StreamSynchronize", 3), ("DeviceSynchronize", 4))
+}
 
 
 def read_chrome(path: Path, run: ImportedRun) -> ImportFacts:
@@ -129,21 +144,23 @@ def _unpacked(raw: IO[bytes]) -> Iterator[bytes]:
         raise EOFError
 
 
+_WHICH_TRACE = "specify a trace of torch.profiler or Chrome"
+
+
 def _refuse(path: Path, told: dict[str, Any], cut: bool) -> None:
     what = "not a trace in Chrome's JSON format"
     if told["is_empty"]:
-        raise RunError("empty_trace", f"{path} is empty: export the trace again")
+        raise RunError("empty_trace", f"{path} is empty", hint="export the trace again")
     if told["problem"] and told["events"] == 0:
-        raise RunError(
-            "not_a_trace", f"{path} is {what}: {told['problem']}; name a trace of torch.profiler or Chrome"
-        )
+        raise RunError("not_a_trace", f"{path} is {what}: {told['problem']}", hint=_WHICH_TRACE)
     if not told["has_events"]:
         raise RunError(
             "not_a_trace",
-            f"{path} is {what}: it has no traceEvents; name a trace of torch.profiler or Chrome",
+            f"{path} is {what}: it has no traceEvents",
+            hint=_WHICH_TRACE,
         )
     if cut and told["events"] == 0:
-        raise RunError("damaged", f"{path} is cut off before its first event: export the trace again")
+        raise RunError("damaged", f"{path} is cut off before its first event", hint="export the trace again")
 
 
 def _facts(told: dict[str, Any], cut: bool, sorter: _Sorter) -> ImportFacts:
@@ -199,6 +216,7 @@ class _Sorter:
         self._is_unknown: list[bool] = []  # of a category that nothing is known of
         self._span: list[tuple[int, int, int]] = []  # kind, role, name id
         self._record: list[tuple[int, int, int, int, int]] = []  # kind, name id, source, destination, wait
+        self._wait_of_call: list[int] = []  # UNKNOWN for what is no call that waits
 
     def add(self, columns: Columns, texts: list[str]) -> None:
         self._texts += texts
@@ -213,6 +231,7 @@ class _Sorter:
         self._count(self._on_devices, columns["category"][on_device])
         self._count(self._left_out, columns["category"][~is_span & ~is_record & ~on_device])
         self._add_spans({name: column[is_span] for name, column in columns.items()}, places[is_span])
+        self._add_waiting_calls(columns, np.array(self._wait_of_call)[places])
         self._add_records({name: column[is_record] for name, column in columns.items()}, places[is_record])
 
     def not_imported(self) -> Iterator[NotImported]:
@@ -236,6 +255,16 @@ class _Sorter:
         process = np.full(len(places), MAIN_PROCESS)  # a trace numbers devices where it numbers processes
         self._run.add_records({**columns, **told, "detail": wait, "process_id": process})
 
+    def _add_waiting_calls(self, columns: Columns, waits: npt.NDArray[np.int64]) -> None:
+        is_wait = waits != UNKNOWN
+        if not is_wait.any():
+            return
+        names = ("process_id", "start_ns", "duration_ns", "correlation_id")
+        kind = np.full(int(is_wait.sum()), SYNCHRONIZATION)
+        self._run.add_waiting_calls(
+            {**{name: columns[name][is_wait] for name in names}, "kind": kind, "detail": waits[is_wait]}
+        )
+
     def _place(self, pair: int) -> int:
         place = self._places.get(pair)
         if place is None:
@@ -253,6 +282,8 @@ class _Sorter:
         elif is_span:
             kind, role, shown = self._classified_span(category, name)
             span = (kind_code(kind), role, self._run.name_id(shown))
+        waits = _WAITING_CALLS.get(name, UNKNOWN) if category in _INTERFACE_CALLS else UNKNOWN
+        self._wait_of_call.append(waits)
         self._is_span.append(is_span)
         self._is_record.append(is_record)
         self._is_unknown.append(is_span and category not in _OF_THREADS | _OWN_KINDS)

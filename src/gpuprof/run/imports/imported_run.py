@@ -25,6 +25,7 @@ from gpuprof.run.database import reason_of, registered
 from gpuprof.run.format import KINDS
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN, UNKNOWN_LONG
 from gpuprof.run.imports.import_facts import ImportFacts, NotImported, imported_meta, process_text
+from gpuprof.run.imports.imported_steps import imported_steps
 from gpuprof.run.parts import write_meta
 from gpuprof.run.stacks import Stacks
 from gpuprof.run.table_writer import TableWriter
@@ -94,6 +95,7 @@ class ImportedRun:
         self._sent_names = 0
         self._records = 0
         self._graphs = 0
+        self._waiting_calls: list[Columns] = []
         self._origin_ns = 0
         connection.execute("SET threads = 2")
         self._stacks_at = stacks_at
@@ -117,6 +119,10 @@ class ImportedRun:
         self._records += len(columns["start_ns"])
         self._insert("records", columns, _RECORD_TYPES)
 
+    def add_waiting_calls(self, columns: dict[str, Any]) -> None:
+        """Gather calls that wait for the GPU: they are synchronizations of a trace that records none."""
+        self._waiting_calls.append(columns)
+
     def count_graphs(self, launches: int) -> None:
         """Count kernels that are launches of graphs traced as a whole."""
         self._graphs += launches
@@ -137,6 +143,7 @@ class ImportedRun:
 
     def finish(self, facts: ImportFacts) -> dict[str, Any]:
         """Write tables and meta data; returns the latter."""
+        self._take_waiting_calls()
         self._connection.execute(
             "CREATE TABLE scratch.sorted AS SELECT * FROM scratch.spans "
             "ORDER BY process_id, thread_id, start_ns, duration_ns DESC, rowid; DROP TABLE scratch.spans"
@@ -156,6 +163,11 @@ class ImportedRun:
         if stacks is not None:
             self._writer.write_stacks(stacks)
         self._writer.write_tree(decoded, stacks)
+        if sum(process["spans"] for process, _ in processes):
+            tree, names = self._writer.merged_tree
+            self._writer.write_found_steps(
+                imported_steps(self._connection, self._target / "spans", tree, names)
+            )
         self._writer.ensure_tables()
         if crossings := nester.crossings():
             facts.notes.append(note(NoteCode.INTERVALS_CROSS, count=crossings))
@@ -165,6 +177,13 @@ class ImportedRun:
         )
         meta["stacks"] = None if stacks is None else stacks.summary()
         return write_meta(self._target, meta)
+
+    def _take_waiting_calls(self) -> None:
+        query = f"SELECT count(*) FROM scratch.records WHERE kind = {SYNCHRONIZATION}"  # noqa: S608
+        ((recorded,),) = self._connection.execute(query).fetchall()
+        if self._records and not recorded:
+            for columns in self._waiting_calls:
+                self.add_records(columns)
 
     def _write_spans(
         self,
@@ -233,7 +252,14 @@ class ImportedRun:
         for process_id, start, end in others:
             if process_id not in known and not (process_id == MAIN_PROCESS and processes):
                 processes.append((self._process(max(process_id, 0), 0, start, end), first_row))
-        return sorted(processes, key=lambda each: -each[0]["spans"])
+        processes.sort(key=lambda each: -each[0]["spans"])
+        by_id = {process["process_id"]: process for process, _ in processes}
+        for process_id, start, end in others:
+            # A GPU may work longer than any thread calls it.
+            process = processes[0][0] if process_id == MAIN_PROCESS else by_id[process_id]
+            process["start_ns"] = min(process["start_ns"], start - self._origin_ns)
+            process["end_ns"] = max(process["end_ns"], end - self._origin_ns)
+        return processes
 
     def _process(self, process_id: int, spans: int, start_ns: int, end_ns: int) -> dict[str, Any]:
         return {
@@ -353,7 +379,8 @@ def imported_run(
         if isinstance(error, duckdb.Error):
             raise RunError(
                 "cannot_write",
-                f"cannot write {target}: {reason_of(error)}; make room, or name another folder",
+                f"cannot write {target}: {reason_of(error)}",
+                hint="free disk space, or specify another folder",
             ) from None
         raise
     connection.close()

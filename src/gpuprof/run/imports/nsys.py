@@ -113,7 +113,7 @@ def read_nsys(path: Path, run: ImportedRun) -> ImportFacts:
         finally:
             database.close()
     except sqlite3.Error as error:
-        raise RunError("damaged", f"{path} is damaged ({error}): export it again with nsys") from None
+        raise RunError("damaged", f"{path} is damaged ({error})", hint="export it again with nsys") from None
 
 
 class _NsysReader:

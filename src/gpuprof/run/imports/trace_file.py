@@ -35,7 +35,7 @@ def _head(path: Path) -> bytes:
             head = file.read(len(_SQLITE_MAGIC))
     except OSError as error:
         raise RunError(
-            "cannot_read", f"cannot read {path}: {error.strerror}; name a trace that can be read"
+            "cannot_read", f"cannot read {path}: {error.strerror}", hint="specify a trace that can be read"
         ) from None
     if path.suffix in (".nsys-rep", ".qdrep"):
         raise RunError(

@@ -2,7 +2,7 @@
 // timeline. A target is [cell, [begin, end]], see render/findings.py.
 
 import { showInPicture } from "../flame/actions.js";
-import { cellOfNode } from "../flame/recursion.js";
+import { cellOfNode } from "../flame/folding.js";
 import { byId } from "../kit/page.js";
 import { showView } from "../timeline/page.js";
 import { setRange, setTime } from "../timeline/state.js";

@@ -5,7 +5,7 @@ import { flipRow, ROW_HEIGHT } from "./cells.js";
 import { colorModes } from "./colors.js";
 import { placeNodes } from "./layout.js";
 import { searchTree } from "./nodes.js";
-import { foldRecursion } from "./recursion.js";
+import { cellOfNode, foldMarks, foldTree, fullTree, nodeOfCell } from "./folding.js";
 import { applyView } from "./tree.js";
 
 function setWindow(app, low, high, focus, save = app.address.save) {
@@ -86,8 +86,14 @@ function reveal(app, node) {
   }
 }
 
+// Names are those of the run's tree: a folded cell has several.
+function findCells({ tree }, text) {
+  const found = searchTree(tree.full ?? tree, text);
+  return tree.full && found.marks ? { ...found, ...foldMarks(tree, found.marks) } : found;
+}
+
 export function search(app, text) {
-  app.found = searchTree(app.tree, text);
+  app.found = findCells(app, text);
   app.changes.announce("search");
   app.address.save();
   app.redraw();
@@ -137,6 +143,7 @@ export function chooseView(app, key) {
   const known = tree.views.findIndex((view) => view.key === key);
   const index = known < 0 ? tree.first : known;
   if (index === tree.view) return;
+  if (tree.full) applyView(tree.full, index);
   applyView(tree, index);
   treeChanged(app, app.view.focus);
 }
@@ -146,26 +153,39 @@ function treeChanged(app, focus) {
   const { tree } = app;
   app.place = placeNodes(tree, app.order === "largest");
   app.view = { low: 0, high: tree.whole, focus: -1 };
-  app.found = searchTree(tree, app.found.text);
+  app.found = findCells(app, app.found.text);
   app.changes.announce("tree");
   zoomTo(app, focus >= 0 && tree.width[focus] > 0 ? focus : -1);
 }
 
-export function setFolding(app, isFolded) {
-  const {
-    tree,
-    selected,
-    view: { focus },
-  } = app;
-  if (isFolded === Boolean(tree.full) || !app.canFold) return;
-  const moved = (node) => (node < 0 ? -1 : isFolded ? app.tree.placeOf[node] : tree.outermost[node]);
-  if (isFolded) app.folded ??= foldRecursion(tree);
-  app.tree = isFolded ? app.folded : tree.full;
-  app.selected = moved(selected);
-  applyView(app.tree, tree.view);
-  treeChanged(app, moved(focus));
-  if (selected >= 0) select(app, moved(selected));
+// `change` has some of {recursion, layers, open}, see foldTree.
+export function setFolding(app, change) {
+  const { canFold, tree, selected } = app;
+  const wanted = { ...app.folding, ...change };
+  const folding = {
+    ...wanted,
+    recursion: wanted.recursion && canFold.recursion,
+    layers: wanted.layers && canFold.layers,
+  };
+  if (foldingText(folding) === foldingText(app.folding)) return;
+  const full = fullTree(app);
+  const [focus, node] = [app.view.focus, selected].map((cell) => nodeOfCell(app, cell));
+  app.folding = folding;
+  app.tree = folding.recursion || folding.layers ? foldTree(full, folding) : full;
+  app.selected = cellOfNode(app, node);
+  if (app.tree !== full) applyView(app.tree, tree.view);
+  treeChanged(app, cellOfNode(app, focus));
+  if (node >= 0) select(app, cellOfNode(app, node));
   app.address.save();
+}
+
+function foldingText({ recursion, layers, open }) {
+  return [recursion, layers, ...open].join();
+}
+
+// Shows the layers of a cell one by one.
+export function openLayers(app, cell) {
+  setFolding(app, { open: new Set([...app.folding.open, nodeOfCell(app, cell)]) });
 }
 
 // ---- the address ----
@@ -177,14 +197,30 @@ export function writeFlame(app, state) {
   if (app.found.text) state.set("search", app.found.text);
   if (app.flame) state.set("flame", "1");
   if (app.order !== "recorded") state.set("order", app.order);
-  if (tree.full) state.set("fold", "1");
+  writeFolding(app, state);
   if (tree.view !== tree.first) state.set("weight", tree.views[tree.view].key);
   if (app.color !== colorModes(tree)[0].key) state.set("color", app.color);
   if (app.selected >= 0 && app.selected !== app.view.focus) state.set("cell", app.selected);
 }
 
+function writeFolding({ canFold, folding, tree }, state) {
+  if (folding.recursion) state.set("fold", "1");
+  if (canFold.layers && folding.layers === tree.isFlat) state.set("layers", folding.layers ? "folded" : "flat");
+  if (folding.open.size) state.set("open", [...folding.open].join("_"));
+}
+
+function readFolding({ tree }, state) {
+  const layers = state.get("layers");
+  const open = (state.get("open") ?? "").split("_").filter((text) => /^\d+$/.test(text));
+  return {
+    recursion: state.get("fold") === "1",
+    layers: layers === "folded" || (layers !== "flat" && !tree.isFlat),
+    open: new Set(open.map(Number)),
+  };
+}
+
 export function readFlame(app, state) {
-  setFolding(app, state.get("fold") === "1");
+  setFolding(app, readFolding(app, state));
   chooseView(app, state.get("weight"));
   setColor(app, state.get("color"));
   setFlame(app, state.get("flame") === "1");

@@ -6,16 +6,16 @@ import { byId, newElement } from "../kit/page.js";
 import { hasForcedColors, withColors } from "../kit/theme.js";
 import { CHANGE_MARKS, CHANGE_MODES, CHANGE_TEXTS, stateOf } from "./difference.js";
 
-const CATEGORY_COLORS = 8;
 const SHADES = [-0.1, -0.05, 0, 0.05, 0.1]; // towards black or white: distinguishes neighbors of one kind
 const STRENGTHS = [0.05, 0.2]; // of a change, as a fraction of the old time: from here on a stronger color
 const STRENGTH_TEXTS = ["by less than 5%", "by 5% to 20%", "by 20% and more"];
 export const HATCHED = ["new", "gone", "unknown"];
 
-export function readPalette(kinds) {
+export function readPalette({ kinds, colorings }) {
   return withColors((resolve) => {
     const read = (name) => resolve(`var(--${name})`);
     const forced = hasForcedColors();
+    const categoryColor = (name, white) => (forced ? read("category-none") : mixed(read(name), 255, white));
     return {
       forced,
       ink: read("ink"),
@@ -26,8 +26,9 @@ export function readPalette(kinds) {
       text: read("text"),
       outline: read("outline"),
       line: read("line"),
-      categories: Array.from({ length: CATEGORY_COLORS }, (_, i) => read(`category-${i}`)),
-      none: read("category-none"),
+      colorings: Object.fromEntries(
+        colorings.map(({ key, colors }) => [key, colors.map(([name, white]) => categoryColor(name, white))]),
+      ),
       change: readChangeColors(read),
       hatches: new Map(),
       kinds: kinds.map((kind) => shadesOf(read(`kind-${kind}`), forced)),
@@ -36,16 +37,16 @@ export function readPalette(kinds) {
 }
 
 function shadesOf(color, forced) {
+  return SHADES.map((shade) => (forced ? color : mixed(color, shade > 0 ? 255 : 0, Math.abs(shade))));
+}
+
+// With a fraction of black (0) or white (255).
+function mixed(color, target, fraction) {
   const channels = color
     .match(/[\d.]+/g)
     .slice(0, 3)
-    .map(Number);
-  return SHADES.map((shade) => {
-    if (forced) return color;
-    const target = shade > 0 ? 255 : 0;
-    const mixed = channels.map((value) => Math.round(value + (target - value) * Math.abs(shade)));
-    return `rgb(${mixed.join(", ")})`;
-  });
+    .map((value) => Math.round(Number(value) + (target - Number(value)) * fraction));
+  return `rgb(${channels.join(", ")})`;
 }
 
 // The same name has the same shade in every page, so that two pages can be compared side by side.
@@ -75,12 +76,7 @@ export function nodeColor(app, node) {
   if (tree.diff?.[app.color]) return changeColor(app, node);
   const scheme = colored(app);
   if (!scheme) return palette.kinds[tree.kind[node]][app.shades[tree.name[node]]];
-  return categoryColor(palette, scheme, tree.columns[`color.${scheme.key}`][node]);
-}
-
-// The last category is "unknown".
-function categoryColor(palette, scheme, code) {
-  return code === scheme.categories.length - 1 ? palette.none : palette.categories[code % CATEGORY_COLORS];
+  return palette.colorings[scheme.key][tree.columns[`color.${scheme.key}`][node]];
 }
 
 export function colorFacts(app, node) {
@@ -114,7 +110,7 @@ function strengthOf(change, node) {
 
 // ---- legend ----
 
-// Text, share, the color on the canvas, the same for a style sheet, and the hatch of a swatch.
+// Text, share, color, and the hatch of a swatch.
 export function legendEntries(app) {
   const { tree, palette } = app;
   if (tree.diff?.[app.color]) return changeLegend(app);
@@ -129,9 +125,7 @@ export function legendEntries(app) {
       code,
       text,
       share: formatFraction(own[code], tree.whole),
-      color: categoryColor(palette, scheme, code),
-      style:
-        code === scheme.categories.length - 1 ? "var(--category-none)" : `var(--category-${code % CATEGORY_COLORS})`,
+      color: palette.colorings[scheme.key][code],
     }))
     .filter(({ code }) => used.has(code));
 }
@@ -144,10 +138,9 @@ function kindEntries({ tree, palette }) {
   return tree.kinds
     .map((kind, code) => ({
       code,
-      text: kind === "process" && own[code] > 0 ? "process, untracked" : kind,
+      text: kind === "process" && own[code] > 0 ? "process, untracked" : kind === "other" ? "other paths" : kind,
       share: formatFraction(own[code], tree.whole),
       color: palette.kinds[code][SHADES.indexOf(0)],
-      style: `var(--kind-${kind})`,
     }))
     .filter(({ code }) => used.has(code));
 }
@@ -178,16 +171,15 @@ function legendEntry(name, strength, color, hasStrengths, count) {
     share: count ? counted(count, "cell") : "",
     count,
     color,
-    style: color,
     hatch: HATCHED.includes(name) ? name : "",
   };
 }
 
 export function buildLegend(app) {
-  const items = legendEntries(app).map(({ text, share, style, hatch }) => {
+  const items = legendEntries(app).map(({ text, share, color, hatch }) => {
     const item = newElement("li");
     const swatch = newElement("i", undefined, hatch ? `hatch-${hatch}` : undefined);
-    swatch.style.backgroundColor = style;
+    swatch.style.backgroundColor = color;
     item.append(swatch, `${text} `, newElement("small", share));
     return item;
   });

@@ -28,15 +28,23 @@ import { hotTitle, wholeText } from "./tree.js";
 
 // ---- controls ----
 
+const FOLD_BUTTONS = [
+  ["fold", "recursion"],
+  ["fold-layers", "layers"],
+];
+
 export function bindControls(app) {
   fillChoices(app);
-  byId("fold").hidden = !app.canFold;
+  for (const [id, what] of FOLD_BUTTONS) {
+    byId(id).hidden = !app.canFold[what];
+    press(id, app.folding[what]);
+    listen(id, "click", () => setFolding(app, { [what]: !app.folding[what], open: new Set() }));
+  }
   showHeading(app);
   listen("search", "input", (event) => search(app, event.target.value));
   listen("reset", "click", () => zoomTo(app, -1));
   listen("icicle", "click", () => setFlame(app, false));
   listen("flame", "click", () => setFlame(app, true));
-  listen("fold", "click", () => setFolding(app, !app.tree.full));
   listen("order", "change", (event) => setOrder(app, event.target.value));
   listen("png", "click", () => savePng(app));
   listen("saves", "beforetoggle", placeSaves);
@@ -57,7 +65,7 @@ export function bindControls(app) {
   });
   app.changes.on("color", () => showChoices(app));
   app.changes.on("tree", () => {
-    press("fold", Boolean(app.tree.full));
+    for (const [id, what] of FOLD_BUTTONS) press(id, app.folding[what]);
     showChoices(app);
     showHeading(app);
     sizeStage(app);

@@ -3,12 +3,12 @@
 import { elided } from "../kit/canvas.js";
 import { formatCount, formatFraction } from "../kit/format.js";
 import { byId, factList, hideTooltip, newButton, newElement, showTooltip } from "../kit/page.js";
-import { zoomTo } from "./actions.js";
+import { openLayers, zoomTo } from "./actions.js";
 import { colorFacts } from "./colors.js";
 import { differenceFacts } from "./difference.js";
 import { nameForms, quotedIfBlank } from "./names.js";
 import { ancestors, fullName, kindName, labelOf, pathText, shownName } from "./nodes.js";
-import { amountText } from "./tree.js";
+import { amountText, isOther } from "./tree.js";
 
 // Callers shown in the zoom path, and characters of each name.
 const CRUMBS = { count: 5, length: 40 };
@@ -23,13 +23,15 @@ function nodeFacts(app, node) {
     ["Total", amountText(tree, tree.total[node])],
     ["Self", amountText(tree, tree.own[node])],
   ];
-  if (tree.calls[node] > 0) {
+  if (tree.calls[node] > 0 && isOther(tree, node)) {
+    facts.push(["Calls", formatCount(tree.calls[node])]);
+  } else if (tree.calls[node] > 0) {
     facts.push(["Calls", formatCount(tree.calls[node])]);
     facts.push(["Mean per call", amountText(tree, tree.total[node] / tree.calls[node])]);
   }
   facts.push(["Percent of the total", formatFraction(tree.width[node], tree.whole)]);
   if (up >= 0) facts.push(["Percent of the parent", formatFraction(tree.width[node], tree.width[up])]);
-  facts.push(["Threads", formatCount(tree.threads[node])], ...colorFacts(app, node));
+  if (!isOther(tree, node)) facts.push(["Threads", formatCount(tree.threads[node])], ...colorFacts(app, node));
   if (overlaps(tree, node)) facts.push(["Drawn width", `${amountText(tree, tree.width[node])} (calls overlap)`]);
   return facts;
 }
@@ -42,14 +44,19 @@ function overlaps(tree, node) {
 function nodeContent(app, node) {
   const { tree } = app;
   return [
-    newElement("b", kindName(tree, node) === "gc" ? shownName(tree, node) : quotedIfBlank(fullName(tree, node))),
+    newElement(
+      "b",
+      ["gc", "other"].includes(kindName(tree, node)) ? shownName(tree, node) : quotedIfBlank(fullName(tree, node)),
+    ),
     newElement("p", whereabouts(tree, node)),
     factList(nodeFacts(app, node)),
   ];
 }
 
 function whereabouts(tree, node) {
-  const kind = kindName(tree, node);
+  const kind = isOther(tree, node)
+    ? "paths with little time, summed up when the page was written,"
+    : kindName(tree, node);
   const path = pathText(tree, node);
   if (kind === "process" && path) return `${path}, while it was in no span, layer or operator`;
   return path ? `${kind} in ${path}` : kind;
@@ -83,6 +90,11 @@ export function showDetails(app) {
     newElement("b", shownName(app.tree, app.selected)),
     newElement("span", [kind, ...facts].join(" · ")),
   );
+  if (app.tree.texts?.has(app.selected))
+    line.append(
+      " ",
+      newButton("Unfold", () => openLayers(app, app.selected)),
+    );
 }
 
 export function showCrumbs(app) {

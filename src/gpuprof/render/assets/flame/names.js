@@ -24,12 +24,14 @@ export function nameForms(name, kind, label = name) {
   return /^\w+(::\w+)+$/.test(name) ? [name, name.slice(name.lastIndexOf("::") + 2)] : [name];
 }
 
-// layers.0.mlp, …0.mlp, …mlp, mlp
+// layers.0.mlp, …0.mlp, …mlp, mlp; of repeated layers layers.*.mlp x4, …*.mlp x4 and so on
 function pathForms(name) {
-  if (!/^\w+(\.\w+)+$/.test(name)) return [name];
-  const parts = name.split(".").slice(-PART_LIMIT);
+  const [, path, count = ""] = /^([\w*]+(?:\.[\w*]+)+)( x\d+)?$/.exec(name) ?? [];
+  if (!path) return [name];
+  const parts = path.split(".").slice(-PART_LIMIT);
   const tails = parts.slice(1).map((_, i) => `…${parts.slice(i + 1).join(".")}`);
-  return [name, ...tails, ...parts.slice(-1).filter((part) => /\D/.test(part))]; // a number alone names nothing
+  const last = parts.slice(-1).filter((part) => /[^\d*]/.test(part)); // a number alone names nothing
+  return [name, ...[...tails, ...last].map((form) => form + count)];
 }
 
 // train (train.py:12), train; what a module itself runs is named by its file alone

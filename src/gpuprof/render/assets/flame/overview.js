@@ -6,28 +6,48 @@ import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { exactQuery } from "../kit/table.js";
 import { search } from "./actions.js";
 import { formatChange, formatRatio, judgedState, sidesText, SIGNIFICANT } from "./difference.js";
-import { fullName, kindName, listText, rowKey, shortName } from "./nodes.js";
+import { nameText, plainName, rowKey } from "./nodes.js";
 import { amountText } from "./tree.js";
 
 const WITHOUT_CARD = ["process", "waiting"];
+
+export function groupKind(tree, group) {
+  return tree.kinds[group.kind];
+}
 
 // ---- groups ----
 
 // One group for each pair of name and kind; largest self time first.
 export function groupByName(tree) {
   const groups = new Map();
-  for (let node = 0; node < tree.count; node++) {
-    const key = rowKey(tree, tree.name[node], tree.kind[node]);
+  const other = tree.kinds.indexOf("other");
+  const groupOf = (name, kind, node) => {
+    const key = rowKey(tree, name, kind);
     let group = groups.get(key);
-    if (!group) {
-      group = { node, own: 0, total: 0, calls: 0, covered: 0, text: "", row: null, change: newChange() };
-      groups.set(key, group);
-    }
-    addToGroup(tree, group, node);
+    if (!group) groups.set(key, (group = newGroup(name, kind, node)));
+    return group;
+  };
+  for (let node = 0; node < tree.count; node++) {
+    if (tree.kind[node] !== other) addToGroup(tree, groupOf(tree.name[node], tree.kind[node], node), node);
   }
+  addHidden(tree, groupOf);
   const sorted = [...groups.values()].sort((a, b) => b.own - a.own);
-  for (const group of sorted) group.text = listText(tree, group.node);
+  for (const group of sorted) group.text = nameText(tree, group.name, group.kind);
   return sorted;
+}
+
+function newGroup(name, kind, node) {
+  return { name, kind, node, own: 0, total: 0, calls: 0, covered: 0, text: "", row: null, change: newChange() };
+}
+
+// A name that is in cells "other" alone leads to the one of them with most of its time.
+function addHidden({ hidden }, groupOf) {
+  for (let at = 0; at < hidden.count; at++) {
+    const group = groupOf(hidden.name[at], hidden.kind[at], hidden.node[at]);
+    group.own += hidden.own[at];
+    group.total += hidden.total[at];
+    group.calls += hidden.calls[at];
+  }
 }
 
 function addToGroup(tree, group, node) {
@@ -45,7 +65,7 @@ export function foldRepeated(tree, groups) {
   const repeated = new Map();
   const alone = [];
   for (const group of groups) {
-    const text = kindName(tree, group.node) === "layer" ? tree.groups.get(tree.name[group.node]) : undefined;
+    const text = groupKind(tree, group) === "layer" ? tree.groups.get(group.name) : undefined;
     if (text === undefined) alone.push(group);
     else if (repeated.has(text)) repeated.get(text).push(group);
     else repeated.set(text, [group]);
@@ -57,9 +77,9 @@ export function foldRepeated(tree, groups) {
 // The cell that it leads to is the hottest of all.
 function repeatedGroup(text, parts) {
   const sum = (key) => parts.reduce((total, part) => total + part[key], 0);
-  const [{ node }] = parts;
+  const [{ node, name, kind }] = parts;
   const sums = { own: sum("own"), total: sum("total"), calls: sum("calls") };
-  return { node, ...sums, text: `${text} x${parts.length}`, row: null, parts, isOpen: false };
+  return { node, name, kind, ...sums, text: `${text} x${parts.length}`, row: null, parts, isOpen: false };
 }
 
 export function meanTotal(group) {
@@ -125,11 +145,11 @@ export function buildOverview(app, groups) {
 
 // Highlights the group's name, and a second click no longer.
 function newCard(app, group, title, ...figures) {
-  const query = exactQuery(shortName(app.tree, group.node));
+  const query = exactQuery(plainName(app.tree, group.name, group.kind));
   const button = newButton(undefined, () => search(app, app.found.text === query ? "" : query));
   const name = newElement("span", undefined, "name");
   setBreakable(name, group.text);
-  button.title = `Highlight ${fullName(app.tree, group.node)}${title}`;
+  button.title = `Highlight ${app.tree.names[group.name]}${title}`;
   button.append(name, ...figures);
   const item = newElement("li");
   item.append(button);
@@ -140,14 +160,14 @@ function amountCards(app, groups) {
   const { tree } = app;
   // Untracked time is a cell, a row and in the legend; a card would only show that a program starts.
   // Waits use no processor.
-  const calls = groups.filter((group) => group.own > 0 && !WITHOUT_CARD.includes(kindName(tree, group.node)));
+  const calls = groups.filter((group) => group.own > 0 && !WITHOUT_CARD.includes(groupKind(tree, group)));
   return calls
     .slice(0, CARDS)
     .map((group) =>
       newCard(
         app,
         group,
-        ` (${kindName(tree, group.node)})`,
+        ` (${groupKind(tree, group)})`,
         newElement("span", formatFraction(group.own, tree.whole), "share"),
         " ",
         newElement("span", amountText(tree, group.own), "time"),
@@ -174,9 +194,9 @@ function changeCards(app, groups) {
 
 function amountSummary({ tree }, groups) {
   const largest = groups
-    .filter(({ node }) => kindName(tree, node) !== "waiting")
+    .filter((group) => groupKind(tree, group) !== "waiting")
     .slice(0, 3)
-    .map((group) => `${group.text} (${kindName(tree, group.node)}) ${formatFraction(group.own, tree.whole)}`);
+    .map((group) => `${group.text} (${groupKind(tree, group)}) ${formatFraction(group.own, tree.whole)}`);
   return `${amountText(tree, tree.whole)} in ${formatCount(tree.count)} cells. Most self time: ${largest.join(", ")}.`;
 }
 
@@ -194,7 +214,7 @@ export function fractionBar(tree, group) {
   const bar = newElement("span", undefined, "bar");
   const fill = newElement("span");
   fill.style.width = `${tree.whole > 0 ? (100 * group.own) / tree.whole : 0}%`;
-  fill.style.background = `var(--kind-${kindName(tree, group.node)})`;
+  fill.style.background = `var(--kind-${groupKind(tree, group)})`;
   bar.append(fill);
   return bar;
 }

@@ -7,7 +7,7 @@ import { HATCHED, nodeColor } from "./colors.js";
 import { changeFigures, changeMark, stateOf } from "./difference.js";
 import { nameForms } from "./names.js";
 import { kindName, labelOf, shownName } from "./nodes.js";
-import { amountText } from "./tree.js";
+import { amountText, isOther } from "./tree.js";
 
 // Opacity of a cell and of its label: what a search left out, and the rows above the zoomed node.
 export const FULL = { fill: 1, label: 1 };
@@ -112,6 +112,8 @@ export function cellText(app, context, cell, room) {
 
 function formsOf(app, node) {
   const { tree, forms } = app;
+  if (isOther(tree, node)) return [shownName(tree, node), "other"];
+  if (tree.texts?.has(node)) return nameForms(shownName(tree, node), "layer");
   const key = tree.name[node] * tree.kinds.length + tree.kind[node];
   let found = forms.get(key);
   if (!found) forms.set(key, (found = nameForms(shownName(tree, node), kindName(tree, node), labelOf(tree, node))));

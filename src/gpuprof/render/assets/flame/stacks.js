@@ -2,6 +2,7 @@
 // time, so the weights add up to the picture's sum.
 
 import { download } from "../kit/page.js";
+import { fullTree } from "./folding.js";
 
 // What separates names, lines, and the weight; the same as in folded.py.
 function foldedName(name) {
@@ -66,9 +67,9 @@ function speedscopeText(tree) {
 }
 
 export function saveFolded(app) {
-  download(foldedText(app.tree), "folded");
+  download(foldedText(fullTree(app)), "folded");
 }
 
 export function saveSpeedscope(app) {
-  download(speedscopeText(app.tree), "speedscope.json");
+  download(speedscopeText(fullTree(app)), "speedscope.json");
 }

@@ -5,28 +5,35 @@ import { boxSurface } from "../kit/canvas.js";
 import { byId } from "../kit/page.js";
 import { newChanges } from "../kit/state.js";
 import { collectCells, ROW_HEIGHT } from "./cells.js";
-import { colorModes, nameShades, readPalette } from "./colors.js";
+import { buildLegend, colorModes, nameShades, readPalette } from "./colors.js";
 import { placeNodes } from "./layout.js";
 import { NO_SEARCH } from "./nodes.js";
 import { paintRows } from "./paint.js";
-import { hasRecursion } from "./recursion.js";
+import { applyView } from "./tree.js";
+import { foldTree, hasRecursion, hasRepeatedLayers } from "./folding.js";
 
-export function createApp(tree) {
+export function createApp(full) {
+  // The sides of a difference are judged node by node, so there the nodes stay as they are.
+  const isPlain = !full.views.some((view) => view.scaling);
+  const canFold = { recursion: isPlain && hasRecursion(full), layers: isPlain && hasRepeatedLayers(full) };
+  const folding = { recursion: false, layers: canFold.layers && !full.isFlat, open: new Set() };
+  const tree = folding.layers ? foldTree(full, folding) : full;
+  if (tree !== full) applyView(tree, full.view);
   const app = {
     tree,
     place: placeNodes(tree, false),
     color: colorModes(tree)[0].key,
     order: "recorded",
     flame: false,
-    // The sides of a difference are judged node by node, so there the nodes stay as they are.
-    canFold: !tree.views.some((view) => view.scaling) && hasRecursion(tree),
+    canFold,
+    folding,
     view: { low: 0, high: tree.whole, focus: -1 }, // ns in sight, and the node that was zoomed to
     selected: -1,
     hovered: null,
     explained: null, // the cell that the tooltip describes
     found: NO_SEARCH,
     rows: [],
-    palette: readPalette(tree.kinds),
+    palette: readPalette(tree),
     shades: nameShades(tree.names),
     forms: new Map(), // of names, see nameForms
     stage: byId("stage"),
@@ -60,7 +67,8 @@ export function screenSurface({ canvas, stage }) {
 
 // For another theme. Before a print there is no next frame to wait for.
 export function repaint(app, isNow = false) {
-  app.palette = readPalette(app.tree.kinds);
+  app.palette = readPalette(app.tree);
+  buildLegend(app);
   if (isNow) app.drawNow();
   else app.redraw();
 }

@@ -5,26 +5,29 @@ import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { newTable, rowHead, sortItems } from "../kit/table.js";
 import { showInPicture } from "./actions.js";
 import { formatChange, formatRatio } from "./difference.js";
-import { fullName, kindName, pathText } from "./nodes.js";
-import { changeOf, foldRepeated, fractionBar, meanTotal, ratioOf, verdictText } from "./overview.js";
+import { cellOfNode, fullTree } from "./folding.js";
+import { pathText } from "./nodes.js";
+import { changeOf, foldRepeated, fractionBar, groupKind, meanTotal, ratioOf, verdictText } from "./overview.js";
 import { amountText, ownTitle } from "./tree.js";
 
 const TABLE_ROWS = 200;
 
 const SORTED_COLUMN = 2; // self time, or its change
 
-function columnsOf({ tree }) {
+function columnsOf(app) {
+  const tree = fullTree(app);
   const name = { title: "Name", key: ({ text }) => text, words: true };
-  const kind = { title: "Kind", key: ({ node }) => kindName(tree, node), words: true };
+  const kind = { title: "Kind", key: (group) => groupKind(tree, group), words: true };
   const path = ({ node }) => pathText(tree, node);
   if (tree.diff) {
+    const [before, now] = sideNames(tree);
     return [
       name,
       kind,
       { title: "Change", key: (group) => Math.abs(changeOf(group)) },
       { title: "Verdict", key: verdictText, words: true },
-      { title: "Before", key: ({ change }) => change.old },
-      { title: "Now", key: ({ change }) => change.new },
+      { title: before, key: ({ change }) => change.old },
+      { title: now, key: ({ change }) => change.new },
       { title: "Ratio", key: ratioOf },
       { title: "Where most", key: path, words: true },
     ];
@@ -41,6 +44,11 @@ function columnsOf({ tree }) {
   ];
 }
 
+function sideNames(tree) {
+  const { before = "Before", now = "Now" } = tree.views[tree.view];
+  return [before, now];
+}
+
 // Another weight builds the table again; the search filters it.
 export function buildTable(app, names) {
   const groups = foldRepeated(app.tree, names);
@@ -52,9 +60,9 @@ export function buildTable(app, names) {
 export function showRows(app) {
   const {
     table: { groups, sorted },
-    found: { marks },
+    found: { marks, names },
   } = app;
-  const matching = marks ? groups.filter((group) => membersOf(group).some(({ node }) => marks[node])) : groups;
+  const matching = marks ? groups.filter((group) => membersOf(group).some(({ name }) => names[name])) : groups;
   const shown = matching.slice(0, TABLE_ROWS);
   byId("caption").textContent = captionText(app, groups.length, matching.length);
   const listed = sortItems(sorted, shown).flatMap((group) => (group.isOpen ? [group, ...group.parts] : [group]));
@@ -69,7 +77,7 @@ function membersOf(group) {
 }
 
 function captionText(app, all, matching) {
-  const sides = app.tree.diff ? ", before and now" : "";
+  const sides = app.tree.diff ? `, ${sideNames(app.tree).join(" and ").toLowerCase()}` : "";
   const meaning = `Self ${app.tree.time} of each name, summed over its calls${sides}.`;
   const largest = matching > TABLE_ROWS ? ` Shown are the ${formatCount(TABLE_ROWS)} largest.` : "";
   const { marks, text } = app.found;
@@ -80,7 +88,7 @@ function captionText(app, all, matching) {
 }
 
 function tableRow(app, group) {
-  const kind = kindName(app.tree, group.node);
+  const kind = groupKind(app.tree, group);
   const row = newElement("tr");
   row.append(nameCell(app, group, kind), newElement("td", kind, "words kind"));
   row.append(...(app.tree.diff ? changeCells(group) : amountCells(app, group)), pathCell(app, group.node));
@@ -112,7 +120,7 @@ function changeCells(group) {
 
 // On a narrow screen the kind is under the name instead of in a column.
 function nameCell(app, group, kind) {
-  const cell = rowHead(undefined, group.parts ? group.text : fullName(app.tree, group.node));
+  const cell = rowHead(undefined, group.parts ? group.text : app.tree.names[group.name]);
   const name = newElement("span");
   setBreakable(name, group.text);
   if (group.parts) cell.append(newToggle(app, group), " ");
@@ -136,8 +144,8 @@ function newToggle(app, group) {
 
 function pathCell(app, node) {
   const cell = newElement("td", undefined, "words path");
-  const path = pathText(app.tree, node) || "top level";
-  const button = newButton(undefined, () => showInPicture(app, node));
+  const path = pathText(fullTree(app), node) || "top level";
+  const button = newButton(undefined, () => showInPicture(app, cellOfNode(app, node)));
   button.title = `Show in the picture: ${path}`;
   button.append(newElement("bdi", path));
   cell.append(button);

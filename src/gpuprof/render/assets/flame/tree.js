@@ -34,9 +34,9 @@ export async function takeColumns(id, isGzip) {
 
 const COLUMN_TYPES = { float64: Float64Array, float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
-function splitColumns(buffer, count, specs) {
+function splitColumns(buffer, count, specs, begin = 0) {
   const columns = {};
-  let offset = 0;
+  let offset = begin;
   for (const [name, type] of specs) {
     columns[name] = new COLUMN_TYPES[type](buffer, offset, count);
     offset += columns[name].byteLength;
@@ -56,17 +56,28 @@ export function restoreTotal(own, inside) {
 // The tree as parallel arrays in pre-order: parent, kind, name, calls, threads, and those of its views.
 export async function loadTree() {
   const head = readJson("head");
-  const columns = splitColumns(await takeColumns("columns", head.gzip), head.count, head.columns);
+  const buffer = await takeColumns("columns", head.gzip);
+  const columns = splitColumns(buffer, head.count, head.columns);
   const { count, kinds, names, views, first, colorings, states, findings } = head;
   const { calls: recorded, oldCalls: recordedOld } = head;
-  const { kind, name, calls, threads } = columns;
+  const { kind, name, calls, threads, paths } = columns;
   const parent = restoreParent(columns.up);
   // `views` are ways to weigh the cells, see applyView; `states` name the verdicts of a difference. `recorded` are
   // the calls of the run, since the tree may show a pair of them as one; `recordedOld` is null for one run.
   const labels = new Map(head.labels); // of kernels' names, by their place in `names`
   const groups = new Map(head.groups); // of repeated layers, by the place of their names
   const facts = { count, kinds, names, labels, groups, views, first, colorings, states, recorded, recordedOld };
-  return { ...facts, findings, columns, kind, name, calls, threads, parent };
+  const hidden = loadHidden(buffer, head.hidden);
+  return { ...facts, findings, isFlat: head.flat, columns, kind, name, calls, threads, parent, paths, hidden };
+}
+
+// The sums by name of the paths in cells "other", see pruned_tree.py; `paths` of the tree has how many each cell has.
+function loadHidden(buffer, { at, count, columns: specs }) {
+  return { count, ...(count && splitColumns(buffer, count, specs, at)) };
+}
+
+export function isOther(tree, node) {
+  return tree.kinds[tree.kind[node]] === "other";
 }
 
 // ---- weights ----
@@ -94,6 +105,10 @@ export function applyView(tree, index) {
   } else {
     tree.own = column("own");
     tree.total = restoreTotal(tree.own, column("inside"));
+  }
+  if (tree.hidden.count) {
+    tree.hidden.own = tree.hidden[`${view.key}.own`];
+    tree.hidden.total = tree.hidden[`${view.key}.total`];
   }
   measureTree(tree);
 }

@@ -1,37 +1,10 @@
-// Decoding the timeline: see `_packed` in timeline.py. Slices are in rows, in each by time, so what a window shows is
+// Decoding the timeline: see `_packed` in timeline_columns.py. Slices are in rows, in each by time, so what a window shows is
 // found by binary search.
 
 import { takeColumns } from "../flame/tree.js";
 import { readJson } from "../kit/page.js";
-
-// Byte planes, the lowest first, as numbers. Three of them are integers in one pass; what is above is rare.
-function joinPlanes(bytes, count, into) {
-  const planes = count ? bytes.length / count : 0;
-  const second = planes > 1 ? count : -1;
-  const third = planes > 2 ? 2 * count : -1;
-  for (let i = 0; i < count; i++) {
-    let value = bytes[i];
-    if (second > 0) value |= bytes[second + i] << 8;
-    if (third > 0) value |= bytes[third + i] << 16;
-    into[i] = value;
-  }
-  for (let plane = 3; plane < planes; plane++) {
-    const unit = 256 ** plane;
-    const at = plane * count;
-    for (let i = 0; i < count; i++) if (bytes[at + i]) into[i] += bytes[at + i] * unit;
-  }
-  return into;
-}
-
-// The sign is the lowest bit. In place.
-function unzigzag(values) {
-  for (let i = 0; i < values.length; i++) {
-    const value = values[i];
-    if (value <= 0x7fffffff) values[i] = (value >>> 1) ^ -(value & 1);
-    else values[i] = value % 2 ? -(value + 1) / 2 : value / 2;
-  }
-  return values;
-}
+import { decodeMerged } from "./bands.js";
+import { joinPlanes, unzigzag } from "./planes.js";
 
 function columnParts(buffer, sizes) {
   const parts = {};
@@ -71,13 +44,17 @@ function restoreStarts(gap, duration, rows, base) {
   return gap;
 }
 
-// Rows of all tracks, from the top to the bottom; slices of a row are those from `first` to before `stop`.
+// Rows of all tracks, from the top to the bottom; slices of a row are those from `first` to before `stop`, and
+// bands likewise.
 function decodeRows(tracks) {
-  let first = 0;
+  let stop = 0;
+  let stopBand = 0;
   return tracks.flatMap(({ rows }, track) =>
-    rows.map(([lane, level, count]) => {
-      first += count;
-      return { track, lane, level, first: first - count, stop: first };
+    rows.map(([lane, level, count, bands]) => {
+      const [first, firstBand] = [stop, stopBand];
+      stop += count;
+      stopBand += bands;
+      return { track, lane, level, first, stop, firstBand, stopBand };
     }),
   );
 }
@@ -115,6 +92,9 @@ function decodeTimeline(buffer, head) {
     launcher: restoreLaunchers(unzigzag(distance)),
     classes: decodeClasses(buffer, parts.classes, head),
     readings: decodeReadings(buffer, parts.readings, head),
+    merged: decodeMerged(parts, head, rows),
+    window: head.window, // [low, high] where the page has only what meets it
+    note: head.note,
   };
 }
 

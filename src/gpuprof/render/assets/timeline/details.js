@@ -4,11 +4,12 @@ import { quotedIfBlank, withoutPrefix } from "../flame/names.js";
 import { counted, formatCount, formatDuration, formatExactDuration, formatInstant } from "../kit/format.js";
 import { byId, factList, hideTooltip, newElement, setBreakable, showTooltip } from "../kit/page.js";
 import { rowHead } from "../kit/table.js";
+import { bandAt, bandFigures } from "./bands.js";
 import { cellOfSlice } from "./marks.js";
 import { formatReading, metricText, readingAt } from "./paint.js";
 import { blockAt, blockHides, linesInSight, parentSlice, rowOf, sliceName } from "./rows.js";
 import { isWholeTime } from "./state.js";
-import { rangeTotals } from "./totals.js";
+import { isEstimated, rangeTotals } from "./totals.js";
 
 const RANGE_ROWS = 12;
 
@@ -44,12 +45,20 @@ function sliceFacts(app, slice) {
 
 function launchFacts(app, slice, up) {
   const { timeline } = app;
-  if (up < 0) return [["Launched by", "not recorded"]];
+  if (up < 0) return [["Launched by", mergedLauncher(app, slice) ?? "not recorded"]];
   const after = timeline.start[slice] - timeline.start[up];
   return [
     ["Launched by", shortSliceName(app, up)],
     ["After its start", formatDuration(Math.max(0, after))],
   ];
+}
+
+// The name of what launched a slice, where it is too short for the page.
+function mergedLauncher({ timeline, tree }, slice) {
+  const { classes, classOf, names, merged } = timeline;
+  const up = merged ? classes.parent[classOf[slice]] : -1;
+  if (up < 0 || tree.kinds[classes.kind[up]] === "process") return null;
+  return `${quotedIfBlank(names[classes.name[up]])}, shorter than ${formatDuration(merged.below)}`;
 }
 
 // The number of spans around a slice, whatever lane they are in.
@@ -83,11 +92,16 @@ function cellRemarks(app, slice) {
 
 export function showTimeTooltip(app, event) {
   const block = blockAt(app, event.offsetX, event.offsetY);
-  const reading = block ? null : chartAt(app, event.offsetY);
-  app.lanesCanvas.toggleAttribute("data-hit", block !== null);
+  const band = block ? null : bandAt(app, event.offsetX, event.offsetY);
+  const reading = block || band ? null : chartAt(app, event.offsetY);
+  app.lanesCanvas.toggleAttribute("data-hit", block !== null || band !== null);
   app.explained = null;
-  if (!block && !reading) return hideTooltip();
-  const content = block ? blockContent(app, block) : readingContent(app, reading, event.offsetX);
+  if (!block && !band && !reading) return hideTooltip();
+  const content = block
+    ? blockContent(app, block)
+    : band
+      ? bandContent(app, band)
+      : readingContent(app, reading, event.offsetX);
   return showTooltip(event.clientX, event.clientY, content);
 }
 
@@ -111,6 +125,20 @@ function blockContent(app, block) {
   return [name, newElement("p", sliceKind(app, first)), factList(sliceFacts(app, first))];
 }
 
+function bandContent(app, band) {
+  const { timeline, tree } = app;
+  const { slices, busy, span, name, kind } = bandFigures(timeline, band);
+  return [
+    newElement("b", `${counted(slices, "call")} shorter than ${formatDuration(timeline.merged.below)}`),
+    newElement("p", "Summed up when the page was written."),
+    factList([
+      ["Together", formatDuration(busy)],
+      ["In a stretch of", formatDuration(span)],
+      ["Longest", `${quotedIfBlank(timeline.names[name])} (${tree.kinds[kind]})`],
+    ]),
+  ];
+}
+
 function readingContent(app, reading, x) {
   const { time, lanes } = app;
   const at = readingAt(reading, time.low + (x / lanes.clientWidth) * (time.high - time.low));
@@ -123,10 +151,11 @@ function showMarks({ marks }) {
   for (const id of ["mark-before", "mark-after"]) byId(id).hidden = !marks?.count;
 }
 
-function marksText({ count, text, isShared }) {
-  if (!count) return `no slice of ${text}`;
+function marksText({ count, text, isShared, merged }) {
+  const more = merged ? `${count ? " and " : ", "}${counted(merged, "call")} too short to draw` : "";
+  if (!count) return `no slice of ${text}${more}`;
   const which = isShared ? ", with those of other layers: the run does not distinguish them" : "";
-  return `${counted(count, "slice")} of ${text} ${count === 1 ? "is" : "are"} marked${which}`;
+  return `${counted(count, "slice")} of ${text} ${count === 1 ? "is" : "are"} marked${which}${more && `; ${more.slice(5)}`}`;
 }
 
 export function showRange(app) {
@@ -137,9 +166,10 @@ export function showRange(app) {
   const slices = totals.reduce((sum, { calls }) => sum + calls, 0);
   const { low, high } = app.range;
   const from = formatInstant(low, Math.max(1, (high - low) / 1000), high);
+  const estimated = isEstimated(app, app.range) ? "; of short calls at both ends, a part is estimated" : "";
   const largest = totals.length > RANGE_ROWS ? `, the ${RANGE_ROWS} names with the most self time` : "";
   byId("range-caption").textContent =
-    `${formatDuration(high - low)} from ${from}: ${counted(slices, "slice")} of ${counted(totals.length, "name")}${largest}`;
+    `${formatDuration(high - low)} from ${from}: ${counted(slices, "slice")} of ${counted(totals.length, "name")}${largest}${estimated}`;
   byId("range-rows").replaceChildren(...totals.slice(0, RANGE_ROWS).map(rangeRow));
 }
 

@@ -2,6 +2,7 @@
 
 import { WHEEL_SPEED } from "../flame/controls.js";
 import { hideTooltip, listen } from "../kit/page.js";
+import { bandAt, bandFigures } from "./bands.js";
 import { showTimeTooltip } from "./details.js";
 import { blockAt, blockHides, childSlice, firstEndingAfter, parentSlice, rowOf, sliceEnd } from "./rows.js";
 import {
@@ -130,7 +131,7 @@ function dragTime(app, began, dx, dy, pointerType) {
 function clickTime(app, event, isRange) {
   if (isRange) return setRange(app, null);
   const block = blockAt(app, event.offsetX, event.offsetY);
-  if (!block) return selectSlice(app, -1);
+  if (!block) return clickBand(app, event);
   if (!blockHides(block)) return selectSlice(app, block.first, false);
   const {
     timeline: { start },
@@ -141,6 +142,15 @@ function clickTime(app, event, isRange) {
   if ((high - low) * 3 < (time.high - time.low) * 0.6) setTime(app, low - (high - low), high + (high - low));
   else zoomTime(app, event.offsetX / app.lanes.clientWidth, 0.1);
   return undefined;
+}
+
+// There is nothing to see in a band that fills the window: the page has only its sums.
+function clickBand(app, event) {
+  const band = bandAt(app, event.offsetX, event.offsetY);
+  selectSlice(app, -1);
+  if (!band) return;
+  const { from, span } = bandFigures(app.timeline, band);
+  if (3 * span < 0.6 * (app.time.high - app.time.low)) setTime(app, from - span, from + 2 * span);
 }
 
 const TIMELINE_KEYS = {

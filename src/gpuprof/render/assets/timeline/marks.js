@@ -2,15 +2,16 @@
 // before i are marked, so one subtraction counts those in a block.
 
 import { kindName, listText, matchingNames } from "../flame/nodes.js";
-import { cellOfNode, fullTree, nodesOfCell } from "../flame/recursion.js";
+import { cellOfNode, fullTree, nodesOfCell } from "../flame/folding.js";
 import { compileQuery } from "../kit/table.js";
+import { countMerged } from "./bands.js";
 import { lowerBound } from "./rows.js";
 
 function newMarks(timeline, isSearch, marked, text) {
   const before = new Int32Array(timeline.count + 1);
   const { classOf } = timeline;
   for (let i = 0; i < timeline.count; i++) before[i + 1] = before[i] + marked[classOf[i]];
-  return { isSearch, before, text, count: before[timeline.count], isShared: false };
+  return { isSearch, before, text, count: before[timeline.count], isShared: false, merged: 0 };
 }
 
 function searchMarks(app) {
@@ -18,7 +19,7 @@ function searchMarks(app) {
   const test = found.invalid ? null : compileQuery(found.text);
   const names = matchingNames(timeline, test ?? (() => false));
   const marked = timeline.classes.name.map((id) => names[id]);
-  return newMarks(timeline, true, marked, `“${found.text}”`);
+  return { ...newMarks(timeline, true, marked, `“${found.text}”`), names, merged: countMerged(timeline, names) };
 }
 
 // A cell's calls; of a cell that only groups others, the calls of those next beneath it.

@@ -5,6 +5,7 @@ import { sizeStage } from "../flame/state.js";
 import { boxSurface } from "../kit/canvas.js";
 import { counted } from "../kit/format.js";
 import { byId, exposed, listen, press } from "../kit/page.js";
+import { bandFigures, collectBands } from "./bands.js";
 import { bindTimelineDetails, showRange, showSlice, sliceDepth, sliceKind } from "./details.js";
 import { bindTimeline } from "./input.js";
 import { cellOfSlice, refreshMarks } from "./marks.js";
@@ -74,6 +75,8 @@ export function addTimeline(app, loaded) {
   byId("left-out").hidden = !isLeftOut;
   if (isLeftOut || !loaded || loaded.count + loaded.readings.length === 0) return;
   byId("views").hidden = false;
+  if (loaded.note) byId("timeline-note").textContent = loaded.note;
+  else byId("timeline-note").remove();
   createTimeline(app, loaded);
   describeTimeline(app);
   bindTimelineDetails(app);
@@ -94,7 +97,11 @@ export function addTimeline(app, loaded) {
 function describeTimeline(app) {
   const { timeline, lanesCanvas } = app;
   const streams = timeline.tracks.filter(({ stream }) => stream).length;
-  const parts = [counted(timeline.count, "slice"), `on ${counted(timeline.tracks.length - streams, "thread")}`];
+  const merged = timeline.merged ? ` and ${counted(timeline.merged.slices, "shorter call")} in bands` : "";
+  const parts = [
+    `${counted(timeline.count, "slice")}${merged}`,
+    `on ${counted(timeline.tracks.length - streams, "thread")}`,
+  ];
   if (streams) parts.push(`and ${counted(streams, "GPU stream")}`);
   if (timeline.readings.length) parts.push(`with ${counted(timeline.readings.length, "chart")} of readings`);
   lanesCanvas.setAttribute("aria-label", `Timeline: ${document.title}`);
@@ -139,6 +146,19 @@ function visibleBlocks(app) {
   });
 }
 
+function visibleBands(app) {
+  const { timeline, time, lanes } = app;
+  return linesInSight(timeline, lanes.scrollTop, lanes.clientHeight).flatMap((line) => {
+    if (line.kind !== "row") return [];
+    return collectBands(timeline, line.row, time, lanes.clientWidth).map((band) => ({
+      ...bandFigures(timeline, band),
+      x: band.left,
+      width: band.right - band.left,
+      y: line.top - lanes.scrollTop,
+    }));
+  });
+}
+
 function markedCount(app) {
   refreshMarks(app);
   return app.marks ? app.marks.count : 0;
@@ -160,6 +180,8 @@ export function exposeTimeline(app) {
         chosen: () => app.range,
         marked: () => markedCount(app),
         blocks: () => visibleBlocks(app),
+        bands: () => visibleBands(app),
+        merged: () => timeline.merged?.slices ?? 0,
       },
       {
         show: (view) => {

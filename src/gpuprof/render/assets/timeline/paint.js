@@ -14,7 +14,8 @@ import {
   snapped,
   textWidth,
 } from "../kit/canvas.js";
-import { formatDuration, formatInstant, threeDigits } from "../kit/format.js";
+import { counted, formatDuration, formatInstant, threeDigits } from "../kit/format.js";
+import { bandFigures, collectBands } from "./bands.js";
 import { refreshMarks } from "./marks.js";
 import {
   CHART_HEIGHT,
@@ -31,6 +32,8 @@ import {
 // ---- lanes ----
 
 const PALEST_BLOCK = 0.4; // opacity of a block in whose time nearly nothing ran
+const BAND_OPACITY = [0.14, 0.5]; // of a band with nearly nothing in it, and of a full one: paler than any slice
+const BAND_LABEL = 90; // pixels of room from which a band has a label
 const CALL_BAR = 3; // pixels of the bar under a marked call: not by color alone
 
 export function drawTimeline(app) {
@@ -51,7 +54,39 @@ export function drawTimeline(app) {
 function paintLine(app, surface, line, y) {
   if (line.kind === "title") paintTitle(app, surface, line, y);
   else if (line.kind === "chart") paintChart(app, surface, line.reading, y);
-  else paintSlices(app, surface, line.row, y);
+  else {
+    paintBands(app, surface, line.row, y);
+    paintSlices(app, surface, line.row, y);
+  }
+}
+
+// Below the slices: what is between them, and too short for the page.
+function paintBands(app, surface, row, y) {
+  const { context, width } = surface;
+  const { timeline, time, palette, marks } = app;
+  for (const band of collectBands(timeline, row, time, width)) {
+    const figures = bandFigures(timeline, band);
+    const isMarked = marks?.isSearch && marks.names[figures.name] === 1;
+    const [low, high] = BAND_OPACITY;
+    const alpha = low + (high - low) * Math.min(1, figures.busy / figures.span);
+    context.globalAlpha = isMarked ? high : (marks ? DIMMED.fill : 1) * alpha;
+    context.fillStyle = isMarked ? palette.match : bandColor(app, figures);
+    context.fillRect(band.left, y, band.right - band.left, SLICE_HEIGHT - 1);
+    if (band.right - band.left >= BAND_LABEL) paintBandLabel(app, surface, band, figures, y);
+  }
+}
+
+function bandColor({ palette, color, timeShades }, { name, kind }) {
+  if (palette.forced) return palette.line;
+  return color === "kind" ? palette.kinds[kind][timeShades[name]] : palette.none;
+}
+
+function paintBandLabel(app, { context }, band, figures, y) {
+  const room = band.right - band.left - 2 * PADDING;
+  const text = fitText(context, [`${counted(figures.slices, "short call")}, ${formatDuration(figures.busy)}`], room);
+  context.globalAlpha = 0.75;
+  context.fillStyle = app.palette.text;
+  if (text) context.fillText(text, band.left + PADDING, y + SLICE_HEIGHT / 2);
 }
 
 function paintTitle(app, { context, width }, { text, small }, y) {

@@ -1,7 +1,7 @@
 // Where slices are: rows on the page, slices in rows, what is around a slice and inside it, and which rectangles a row
 // shows.
 
-import { BACKWARD_PREFIX } from "../flame/names.js";
+import { BACKWARD_PREFIX, withoutPrefix } from "../flame/names.js";
 import { firstIndex, itemAt } from "../kit/canvas.js";
 
 // ---- rows and slices ----
@@ -49,13 +49,22 @@ export function indexTimeline(timeline, kinds) {
   let low = Infinity;
   let high = -Infinity;
   for (const { first, stop } of rows) {
+    if (first === stop) continue;
     low = Math.min(low, start[first]);
     high = Math.max(high, start[stop - 1] + duration[stop - 1]);
+  }
+  if (timeline.merged) {
+    const { start: begins, width } = timeline.merged.bands;
+    low = Math.min(low, timeline.merged.begin);
+    for (const { firstBand, stopBand } of rows) {
+      if (stopBand > firstBand) high = Math.max(high, begins[stopBand - 1] + width);
+    }
   }
   for (const { t } of readings) {
     low = Math.min(low, t[0]);
     high = Math.max(high, t[t.length - 1]);
   }
+  if (timeline.window) [low, high] = timeline.window;
   timeline.whole =
     low < high ? { low, high } : { low: low === Infinity ? 0 : low, high: (low === Infinity ? 0 : low) + 1 };
   Object.assign(timeline, placeLines(timeline));
@@ -81,9 +90,14 @@ function engineTwins(timeline) {
   } = timeline;
   timeline.cellsOfClass = countCells(timeline.classes);
   const twins = new Uint8Array(count);
+  // The name of what each engine span evaluates: names are few even where classes are many.
+  const places = new Map(names.map((text, place) => [text, place]));
+  const evaluated = Int32Array.from(names, (text) =>
+    text.startsWith(BACKWARD_PREFIX) ? (places.get(withoutPrefix(text)) ?? -1) : -1,
+  );
   for (let number = 0; number < count; number++) {
     if (parent[number] < 0 || timeline.cellsOfClass[number] > 0) continue;
-    twins[number] = names[name[parent[number]]] === BACKWARD_PREFIX + names[name[number]] ? 1 : 0;
+    twins[number] = evaluated[name[parent[number]]] === name[number] ? 1 : 0;
   }
   return twins;
 }

@@ -2,6 +2,7 @@
 
 import { quotedIfBlank, withoutPrefix } from "../flame/names.js";
 import { isLabeled, rowKey } from "../flame/nodes.js";
+import { visitSums } from "./bands.js";
 import { firstEndingAfter } from "./rows.js";
 
 // Nanoseconds within the range and slices, for each class.
@@ -75,21 +76,54 @@ export function rangeTotals(app, { low, high }) {
   const groups = new Map();
   for (let number = 0; number < classes.count; number++) {
     if (!calls[number]) continue;
-    const kind = app.tree.kinds[classes.kind[number]];
-    const key = rowKey(app.tree, classes.name[number], classes.kind[number]);
-    const group = groups.get(key) ?? { ...classTexts(app, number, kind), kind, own: 0, total: 0, calls: 0 };
+    const group = groupOf(app, groups, classes.name[number], classes.kind[number]);
     group.own += own[number];
     group.calls += calls[number];
     if (timeline.outermost[number]) group.total += ns[number];
-    groups.set(key, group);
   }
+  addMerged(app, groups, low, high);
   return [...groups.values()].sort((a, b) => b.own - a.own || b.total - a.total);
 }
 
-// What the row of a class shows, and its whole name.
-function classTexts(app, number, kind) {
-  const { names, labels, classes } = app.timeline;
-  const full = names[classes.name[number]];
-  const label = isLabeled(kind) ? labels.get(classes.name[number]) : undefined;
-  return { name: full, text: label ?? quotedIfBlank(kind === "backward" ? withoutPrefix(full) : full) };
+// Calls that are summed up. They take their time from the names around them, of which the range may have no call.
+function addMerged(app, groups, low, high) {
+  const { merged } = app.timeline;
+  if (!merged) return;
+  const { slices, own, outermost } = merged.sums;
+  visitSums(app.timeline, low, high, (key, at, part) => {
+    const group = groupOf(app, groups, merged.names[key], merged.kinds[key]);
+    group.own += own[at] * part;
+    group.total += outermost[at] * part;
+    group.calls += slices[at] * part;
+  });
+  for (const [key, group] of groups) {
+    group.calls = Math.round(group.calls);
+    group.own = Math.max(0, group.own);
+    if (!group.calls) groups.delete(key);
+  }
+}
+
+// Whether the range ends within a stretch of time of which the page has sums only.
+export function isEstimated({ timeline }, { low, high }) {
+  if (!timeline.merged) return false;
+  let isCut = false;
+  visitSums(timeline, low, high, (_key, _at, part) => {
+    isCut ||= part < 1;
+  });
+  return isCut;
+}
+
+function groupOf(app, groups, name, kind) {
+  const key = rowKey(app.tree, name, kind);
+  let group = groups.get(key);
+  if (!group) groups.set(key, (group = newGroup(app, name, app.tree.kinds[kind])));
+  return group;
+}
+
+// What a row shows, and its whole name.
+function newGroup({ timeline: { names, labels } }, number, kind) {
+  const full = names[number];
+  const label = isLabeled(kind) ? labels.get(number) : undefined;
+  const group = { kind, own: 0, total: 0, calls: 0 };
+  return { ...group, name: full, text: label ?? quotedIfBlank(kind === "backward" ? withoutPrefix(full) : full) };
 }

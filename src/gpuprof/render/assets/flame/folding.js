@@ -1,5 +1,6 @@
-// Recursion folded: a call that its own name called directly is drawn as one with its caller, and what both call is
-// beneath once. The folded tree is a tree like the run's, `full` leads back to it.
+// Cells that stand for several paths. Repeated layers, such as layers.0.mlp and layers.1.mlp, are one cell. With folded
+// recursion a call that its own name called directly is drawn as one with its caller. What they call is beneath once. The
+// folded tree is a tree like the run's, `full` leads back to it.
 
 import { restoreTotal } from "./tree.js";
 
@@ -13,13 +14,32 @@ export function hasRecursion(tree) {
   return false;
 }
 
+// The group of a repeated layer; undefined for all others. The page was given which ones belong together.
+function layerGroup(tree, node) {
+  return tree.kinds[tree.kind[node]] === "layer" ? tree.groups.get(tree.name[node]) : undefined;
+}
+
+export function hasRepeatedLayers(tree) {
+  if (!tree.groups.size) return false;
+  const first = new Map();
+  for (let node = 0; node < tree.count; node++) {
+    const group = layerGroup(tree, node);
+    if (group === undefined) continue;
+    const key = `${tree.parent[node]}/${group}`;
+    if (!first.has(key)) first.set(key, tree.name[node]);
+    else if (first.get(key) !== tree.name[node]) return true;
+  }
+  return false;
+}
+
 // The run's own tree, whose nodes the timeline's slices belong to.
 export function fullTree({ tree }) {
   return tree.full ?? tree;
 }
 
-export function foldRecursion(full) {
-  const { groupOf, groups } = groupRecursion(full);
+// `folding` is {recursion, layers, open}: `open` has the nodes whose group of layers is not folded, the first of each.
+export function foldTree(full, folding) {
+  const { groupOf, groups } = groupCells(full, folding);
   const order = preOrder(groups);
   const place = new Int32Array(order.length);
   order.forEach((group, at) => {
@@ -29,6 +49,7 @@ export function foldRecursion(full) {
   const folded = {
     ...full,
     full,
+    texts: foldedTexts(full, groups, order), // of cells of several layers
     outermost, // of the full tree's nodes in a cell
     placeOf: Int32Array.from(groupOf, (group) => place[group]), // of each node of the full tree
     count: order.length,
@@ -37,6 +58,7 @@ export function foldRecursion(full) {
     name: Int32Array.from(outermost, (node) => full.name[node]),
   };
   folded.calls = summed(folded, full.calls);
+  if (full.paths) folded.paths = summed(folded, full.paths);
   folded.threads = new Int32Array(folded.count);
   folded.placeOf.forEach((at, node) => {
     folded.threads[at] = Math.max(folded.threads[at], full.threads[node]);
@@ -45,25 +67,39 @@ export function foldRecursion(full) {
   return folded;
 }
 
+// "layers.*.mlp x4" by cell.
+function foldedTexts(full, groups, order) {
+  const texts = new Map();
+  order.forEach((group, at) => {
+    const { first, layers } = groups[group];
+    if (layers.size > 1) texts.set(at, `${layerGroup(full, first)} x${layers.size}`);
+  });
+  return texts;
+}
+
 // A group for each cell of the folded tree. Only beneath a folded call are siblings of one name put together:
 // elsewhere the run keeps them apart for a reason.
-function groupRecursion(full) {
+function groupCells(full, folding) {
   const groupOf = new Int32Array(full.count);
   const groups = [];
   const alike = new Map();
+  const isMerged = (group) => group !== undefined && (group.isFolded || group.isJoined);
+  const isClosed = (group) => !folding.open.has(groups[group].first);
   for (let node = 0; node < full.count; node++) {
     const up = full.parent[node] < 0 ? -1 : groupOf[full.parent[node]];
-    if (isRecursive(full, node)) {
+    if (folding.recursion && isRecursive(full, node)) {
       groupOf[node] = up;
       groups[up].isFolded = true;
       continue;
     }
-    const key = `${up}/${full.kind[node]}/${full.name[node]}`;
+    const layer = folding.layers ? layerGroup(full, node) : undefined;
+    const key = `${up}/${layer ?? `${full.kind[node]}/${full.name[node]}`}`;
     const twin = alike.get(key);
-    const isJoined = twin !== undefined && (groups[up]?.isFolded || groups[up]?.isJoined);
+    const isJoined = twin !== undefined && (isMerged(groups[up]) || (layer !== undefined && isClosed(twin)));
     groupOf[node] = isJoined ? twin : groups.length;
     if (isJoined) groups[twin].isJoined = true;
-    else groups.push({ first: node, up, children: [], isFolded: false, isJoined: false });
+    else groups.push({ first: node, up, children: [], isFolded: false, isJoined: false, layers: new Set() });
+    if (layer !== undefined) groups[groupOf[node]].layers.add(full.name[node]);
     if (!isJoined && up >= 0) groups[up].children.push(groupOf[node]);
     if (twin === undefined) alike.set(key, groupOf[node]);
   }
@@ -104,6 +140,20 @@ function foldedColumns(folded) {
     columns[`${key}.inside`] = summed(folded, total, isOutermost).map((sum, at) => sum - columns[`${key}.own`][at]);
   }
   return columns;
+}
+
+// What a search marks in the run's tree, as cells.
+export function foldMarks({ placeOf, count: size }, full) {
+  const marks = new Uint8Array(size);
+  placeOf.forEach((at, node) => {
+    marks[at] |= full[node];
+  });
+  return { marks, count: marks.reduce((sum, mark) => sum + mark, 0) };
+}
+
+// The node of the run's tree that a cell stands for, and back.
+export function nodeOfCell({ tree }, cell) {
+  return cell >= 0 && tree.full ? tree.outermost[cell] : cell;
 }
 
 // The cell of a node of the run's tree, and the nodes of a cell.

@@ -1,0 +1,175 @@
+// Lines over time on a canvas: axes, gaps, intervals and marks. All charts of the dashboard are drawn here.
+
+import { clearSurface, fitText, fittedContext, textWidth } from "../../../render/assets/kit/canvas.js";
+
+const TICK_STEPS = [1, 2, 5, 10];
+
+// Round values from `low` to `high`, about `count` of them.
+export function roundTicks(low, high, count) {
+  if (!(high > low)) return [low];
+  const rough = (high - low) / count;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  const step = size * TICK_STEPS.find((each) => each * size >= rough * 0.999);
+  const ticks = [];
+  for (let tick = Math.ceil(low / step) * step; tick <= high + step * 1e-9; tick += step) ticks.push(tick);
+  return ticks;
+}
+
+// Draws `chart` and returns the functions from values to pixels.
+export function drawChart(canvas, chart) {
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  if (width < 20 || height < 20) return null;
+  const ratio = devicePixelRatio || 1;
+  const context = fittedContext(canvas, { width, height, ratio });
+  clearSurface({ context, width, height, ratio });
+  const ticks = chart.yTicks.map((tick) => [tick, chart.formatY(tick)]);
+  const left = chart.plain ? 2 : Math.ceil(Math.max(...ticks.map(([, text]) => textWidth(context, text)))) + 12;
+  const room = {
+    left,
+    right: width - (chart.plain ? 2 : 14),
+    top: chart.top ?? 6,
+    bottom: height - (chart.plain ? 3 : 24),
+  };
+  const scales = newScales(chart, room);
+  if (!chart.plain) drawAxes(context, chart, scales, ticks);
+  for (const mark of chart.marks ?? []) drawMark(context, mark, scales, chart.colors);
+  for (const line of chart.lines) drawLine(context, line, scales);
+  if (chart.selected) drawSelected(context, chart.selected, scales, chart.colors);
+  return scales;
+}
+
+function newScales({ x, y }, room) {
+  const wide = (room.right - room.left) / (x[1] - x[0] || 1);
+  const high = (room.bottom - room.top) / (y[1] - y[0] || 1);
+  return {
+    room,
+    toX: (value) => room.left + (value - x[0]) * wide,
+    toY: (value) => room.bottom - (value - y[0]) * high,
+  };
+}
+
+function drawAxes(context, chart, { room, toX, toY }, ticks) {
+  context.lineWidth = 1;
+  context.strokeStyle = chart.colors.line;
+  context.fillStyle = chart.colors.quiet;
+  context.textAlign = "right";
+  for (const [tick, text] of ticks) {
+    const at = Math.round(toY(tick)) + 0.5;
+    context.beginPath();
+    context.moveTo(room.left, at);
+    context.lineTo(room.right, at);
+    context.stroke();
+    context.fillText(text, room.left - 8, at);
+  }
+  let free = -Infinity;
+  for (const [tick, text] of chart.xTicks) {
+    const wide = textWidth(context, text);
+    const from = Math.min(Math.max(toX(tick) - wide / 2, room.left), room.right - wide);
+    if (from < free) continue;
+    context.textAlign = "left";
+    context.fillText(text, from, room.bottom + 14);
+    free = from + wide + 16;
+  }
+  context.textAlign = "left";
+}
+
+// A change of level: a dashed line with its size.
+function drawMark(context, { at, color, label }, { room, toX }, colors) {
+  const x = Math.round(toX(at)) + 0.5;
+  context.save();
+  context.strokeStyle = color;
+  context.lineWidth = 1.5;
+  context.setLineDash([4, 3]);
+  context.beginPath();
+  context.moveTo(x, room.top);
+  context.lineTo(x, room.bottom);
+  context.stroke();
+  context.restore();
+  if (!label) return;
+  const text = fitText(context, [label], 120);
+  const wide = textWidth(context, text) + 8;
+  const left = Math.min(x + 3, room.right - wide);
+  context.fillStyle = colors.page;
+  context.globalAlpha = 0.85;
+  context.fillRect(left, room.top, wide, 18);
+  context.globalAlpha = 1;
+  context.fillStyle = colors.text;
+  context.fillText(text, left + 4, room.top + 9);
+}
+
+function drawLine(context, line, scales) {
+  const { count, yAt, color } = line;
+  context.strokeStyle = color;
+  context.fillStyle = color;
+  context.lineWidth = line.width ?? 1.75;
+  context.lineJoin = "round";
+  if (line.interval) drawIntervals(context, line, scales);
+  for (const [from, to] of partsOf(count, yAt)) drawPart(context, line, scales, from, to);
+  if (line.dots) drawDots(context, line, scales);
+}
+
+// The first index of each part without a gap, and the one after its last.
+function partsOf(count, yAt) {
+  const parts = [];
+  let from = -1;
+  for (let index = 0; index <= count; index++) {
+    const isGap = index === count || Number.isNaN(yAt(index));
+    if (!isGap && from < 0) from = index;
+    if (isGap && from >= 0) {
+      parts.push([from, index]);
+      from = -1;
+    }
+  }
+  return parts;
+}
+
+// A part of one point is a dot.
+function drawPart(context, { xAt, yAt, isFilled }, { toX, toY, room }, from, to) {
+  if (to - from === 1) {
+    context.beginPath();
+    context.arc(toX(xAt(from)), toY(yAt(from)), 1.5, 0, 2 * Math.PI);
+    context.fill();
+    return;
+  }
+  context.beginPath();
+  for (let index = from; index < to; index++) context.lineTo(toX(xAt(index)), toY(yAt(index)));
+  context.stroke();
+  if (!isFilled) return;
+  context.lineTo(toX(xAt(to - 1)), room.bottom);
+  context.lineTo(toX(xAt(from)), room.bottom);
+  context.globalAlpha = 0.14;
+  context.fill();
+  context.globalAlpha = 1;
+}
+
+function drawIntervals(context, { count, xAt, interval }, scales) {
+  context.globalAlpha = 0.45;
+  context.beginPath();
+  for (let index = 0; index < count; index++) {
+    const found = interval(index);
+    if (found === null) continue;
+    const px = scales.toX(xAt(index));
+    context.moveTo(px, scales.toY(found[0]));
+    context.lineTo(px, scales.toY(found[1]));
+  }
+  context.stroke();
+  context.globalAlpha = 1;
+}
+
+function drawDots(context, { count, xAt, yAt, dots }, scales) {
+  for (let index = 0; index < count; index++) {
+    const y = yAt(index);
+    if (Number.isNaN(y)) continue;
+    context.beginPath();
+    context.arc(scales.toX(xAt(index)), scales.toY(y), dots, 0, 2 * Math.PI);
+    context.fill();
+  }
+}
+
+function drawSelected(context, { x, y }, scales, colors) {
+  context.lineWidth = 2;
+  context.strokeStyle = colors.text;
+  context.beginPath();
+  context.arc(scales.toX(x), scales.toY(y), 6, 0, 2 * Math.PI);
+  context.stroke();
+}

@@ -1,0 +1,155 @@
+// The dashboard: a stream of live figures, and what is in the folder.
+
+import {
+  bindPageKeys,
+  byId,
+  download,
+  exposed,
+  hideTooltip,
+  listen,
+  newElement,
+  startPage,
+} from "../../../render/assets/kit/page.js";
+import { bindTheme } from "../../../render/assets/kit/theme.js";
+import { buildDrill, openComparison, openEntry } from "./drill.js";
+import { buildEntries, choose, newEntries, showEntries, updateEntries } from "./entries.js";
+import { buildHistory, drawHistory, historyPicture, newHistory, refreshHistory } from "./history.js";
+import { beginLive, buildMachine, drawLive, newLive, renameCards, updateLive } from "./live.js";
+import { followServer } from "./stream.js";
+
+const STATES = { live: "Live", lost: "Reconnecting", connecting: "Connecting" };
+
+async function start() {
+  const page = { ticks: 0, isAsking: false, isDrawn: true };
+  const live = newLive();
+  const open = (id) => openEntry(page, id);
+  const entries = newEntries({ open, compare: (old, now) => openComparison(page, old, now) });
+  const history = newHistory({ open });
+  Object.assign(page, { live, entries, history, choose: (id) => chooseFromPanel(page, id) });
+  live.nameOf = (id) => entries.items.get(id)?.path ?? id;
+  buildMachine(live);
+  buildEntries(entries);
+  buildHistory(history);
+  buildDrill();
+  bindTheme(() => drawAgain(page));
+  listen("history-png", "click", async () => download(await historyPicture(), "png"));
+  addEventListener("resize", () => drawSoon(page, { withHistory: true }));
+  bindPageKeys(() => clearSearch(page));
+  followServer({
+    onHello: (hello) => {
+      beginLive(live, hello.history);
+      showProblem(hello.problem);
+      drawSoon(page);
+      if (hello.version !== entries.version) refresh(page);
+    },
+    onTick: (tick) => onTick(page, tick),
+    onState: showState,
+  });
+  await refresh(page);
+  return exposed({
+    ticks: () => page.ticks,
+    entries: () => entries.items.size,
+    pending: () => entries.pending,
+    history: () => history.data,
+    runs: () => live.cards.size,
+  });
+}
+
+function onTick(page, tick) {
+  page.ticks++;
+  updateLive(page.live, tick);
+  showAlerts(page, tick.alerts);
+  showProblem(tick.problem);
+  drawSoon(page);
+  if (tick.version !== page.entries.version) refresh(page);
+}
+
+// ---- the state of the server ----
+
+function showState(state) {
+  const element = byId("status");
+  element.dataset.state = state;
+  element.textContent = STATES[state];
+}
+
+function showProblem(text) {
+  byId("problem").hidden = text === null;
+  byId("problem").textContent = text ?? "";
+}
+
+// Only a change is announced to those who do not see the page.
+function showAlerts(page, alerts) {
+  const text = JSON.stringify(alerts);
+  if (text === page.alerts) return;
+  page.alerts = text;
+  byId("alerts").hidden = alerts.length === 0;
+  const items = alerts.map(({ run, rule, severity, subject, text: what }) => {
+    const item = newElement("li", undefined, `severity-${severity}`);
+    const where = run === null ? subject.kind : page.live.nameOf(run);
+    item.append(
+      newElement("b", rule),
+      ` ${what} `,
+      newElement("span", `${where} ${subject.kind} ${subject.key}`, "quiet"),
+    );
+    return item;
+  });
+  byId("alert-list").replaceChildren(...items);
+}
+
+// One request at a time: the next tick asks again if more has changed.
+async function refresh(page) {
+  if (page.isAsking) return;
+  page.isAsking = true;
+  try {
+    const response = await fetch(`/api/catalogue?since=${page.entries.version}`);
+    if (response.ok) {
+      const changes = await response.json();
+      updateEntries(page.entries, changes);
+      renameCards(page.live);
+      if (hasResults(changes)) await refreshHistory(page.history);
+    }
+  } catch {
+    showState("lost");
+  } finally {
+    page.isAsking = false;
+  }
+}
+
+function hasResults({ items, removed, whole }) {
+  return whole || removed.length > 0 || items.some(({ kind }) => kind === "benchmark" || kind === "comparison");
+}
+
+// ---- drawing ----
+
+function drawSoon(page, { withHistory = false } = {}) {
+  page.isHistoryDrawn = page.isHistoryDrawn !== false && !withHistory;
+  if (!page.isDrawn) return;
+  page.isDrawn = false;
+  requestAnimationFrame(() => {
+    page.isDrawn = true;
+    drawLive(page.live);
+    if (!page.isHistoryDrawn) drawHistory(page.history);
+    page.isHistoryDrawn = true;
+  });
+}
+
+function drawAgain(page) {
+  drawLive(page.live, { isNewTheme: true });
+  drawHistory(page.history);
+}
+
+// ---- selection ----
+
+function chooseFromPanel(page, id) {
+  byId("drill").close();
+  if (!page.entries.chosen.includes(id)) choose(page.entries, id);
+  byId("selected").scrollIntoView({ block: "center" });
+}
+
+function clearSearch(page) {
+  hideTooltip();
+  byId("search").value = "";
+  showEntries(page.entries);
+}
+
+startPage(start);

@@ -1,0 +1,208 @@
+// The panel of an entry, and of the comparison of two: figures, and links to the pages that are rendered on demand.
+
+import { formatCount, formatDuration, formatPercent } from "../../../render/assets/kit/format.js";
+import { byId, factList, listen, newButton, newElement } from "../../../render/assets/kit/page.js";
+import { formatDate } from "./entries.js";
+import { formatChange, formatValue } from "./history.js";
+
+const PAGE_NAMES = { flamegraph: "Flame graph and timeline", roofline: "Roofline", report: "Report" };
+const UNITS = { throughput: "/s", memory: "B", "process-memory": "B", energy: "J", accuracy: "" };
+
+export function buildDrill() {
+  listen("drill-close", "click", () => byId("drill").close());
+  // A click next to the panel closes it.
+  listen("drill", "click", (event) => {
+    if (event.target === byId("drill")) byId("drill").close();
+  });
+}
+
+function show(title, parts) {
+  byId("drill-title").textContent = title;
+  byId("drill-body").replaceChildren(...parts);
+  if (!byId("drill").open) byId("drill").showModal();
+  byId("drill").scrollTop = 0;
+}
+
+async function ask(address) {
+  const response = await fetch(address);
+  const found = await response.json();
+  if (response.ok) return found;
+  throw new Error(found.hint ? `${found.message} (${found.hint})` : found.message);
+}
+
+async function showAsked(title, address, partsOf) {
+  show(title, [newElement("p", "Reading …", "quiet")]);
+  try {
+    const found = await ask(address);
+    show(title, partsOf(found));
+  } catch (error) {
+    show(title, [newElement("p", error.message, "notes")]);
+  }
+}
+
+function link(text, address, { isDownload = false } = {}) {
+  const element = newElement("a", text, "button");
+  element.href = address;
+  if (isDownload) element.download = "";
+  else {
+    element.target = "_blank";
+    element.rel = "noopener";
+  }
+  return element;
+}
+
+function table(caption, titles, rows) {
+  const element = newElement("table");
+  const head = newElement("tr");
+  for (const title of titles) head.append(newElement("th", title));
+  const [thead, tbody] = [newElement("thead"), newElement("tbody")];
+  thead.append(head);
+  for (const [first, ...cells] of rows) {
+    const row = newElement("tr");
+    const name = newElement("th", first);
+    name.scope = "row";
+    row.append(name, ...cells.map((cell) => (cell instanceof Node ? cell : newElement("td", cell))));
+    tbody.append(row);
+  }
+  element.append(newElement("caption", caption), thead, tbody);
+  const box = newElement("div", undefined, "scroll");
+  box.append(element);
+  return box;
+}
+
+// ---- an entry ----
+
+export function openEntry(page, id) {
+  const item = page.entries.items.get(id);
+  return showAsked(item?.path ?? "Entry", `/api/items/${id}`, (found) => entryParts(page, found));
+}
+
+function entryParts(page, found) {
+  const parts = [factList(factsOf(found))];
+  if (found.problem) parts.push(newElement("p", `${found.problem.code}: ${found.problem.message}`, "notes"));
+  const actions = newElement("div", undefined, "actions");
+  for (const name of found.pages) actions.append(link(PAGE_NAMES[name], `/view/${found.id}/${name}`));
+  if (found.run) {
+    actions.append(link("Flame graph of its run", `/view/${found.run}/flamegraph`));
+    actions.append(newButton("Its run", () => openEntry(page, found.run)));
+  }
+  if (found.state === "ready") {
+    actions.append(link("JSON", `/export/items/${found.id}.json`, { isDownload: true }));
+    actions.append(newButton("Compare with another", () => page.choose(found.id)));
+  }
+  parts.push(actions);
+  if (found.kind === "run" && found.state === "ready" && !found.pages.includes("roofline"))
+    parts.push(newElement("p", "No roofline: record the run with gpuprof run --work.", "quiet"));
+  if (found.figures.length) parts.push(figureTable(found));
+  for (const result of found.results) parts.push(newButton(`Result: ${result.path}`, () => openEntry(page, result.id)));
+  const facts = Object.entries(found.facts);
+  if (facts.length)
+    parts.push(newElement("h3", "Measured on"), factList(facts.map(([name, value]) => [name, value ?? "–"])));
+  return parts;
+}
+
+function factsOf(found) {
+  const { summary } = found;
+  const facts = [
+    ["Kind", found.kind],
+    ["State", found.state],
+    ["Date", formatDate(found.unix_ms)],
+  ];
+  if (!summary) return facts;
+  const more = {
+    "Program or model": summary.title,
+    Duration:
+      summary.duration_ns === undefined || summary.duration_ns === null ? null : formatDuration(summary.duration_ns),
+    Complete: summary.complete === undefined ? null : summary.complete ? "yes" : "no: not all was recorded",
+    Spans: typeof summary.spans === "number" ? formatCount(summary.spans) : null,
+    Processes: summary.processes,
+    Device: summary.device,
+    PyTorch: summary.torch,
+    Revision: summary.revision,
+    Recommended: summary.choice,
+    Baseline: summary.baseline,
+    Outcome: summary.outcome,
+    Requests: typeof summary.requests === "number" ? formatCount(summary.requests) : null,
+    Rate: typeof summary.rate === "number" ? formatValue(summary.rate, "/s") : null,
+    p99: summary.p99_s ? formatValue(summary.p99_s[1], "s") : null,
+  };
+  return [
+    ...facts,
+    ...Object.entries(more)
+      .filter(([, value]) => value)
+      .map(([name, value]) => [name, String(value)]),
+  ];
+}
+
+function figureTable({ figures }) {
+  const metrics = [...new Set(figures.flatMap(({ values }) => Object.keys(values)))];
+  const rows = figures.map(({ technique, batch_size: size, values }) => [
+    size === null ? technique : `${technique}, batch ${size}`,
+    ...metrics.map((metric) => formatValue(values[metric] ?? null, UNITS[metric] ?? "s")),
+  ]);
+  return table("Medians of the process runs", ["", ...metrics], rows);
+}
+
+// ---- a comparison ----
+
+export function openComparison(page, old, now) {
+  const names = [old, now].map((id) => page.entries.items.get(id)?.path ?? id);
+  const query = new URLSearchParams({ old, new: now });
+  return showAsked("Comparison", `/api/compare?${query}`, (found) => {
+    const sides = factList([
+      ["Old (A)", names[0]],
+      ["New (B)", names[1]],
+    ]);
+    const actions = newElement("div", undefined, "actions");
+    actions.append(newButton("Swap A and B", () => openComparison(page, now, old)));
+    if (found.kind === "run") actions.append(link("Flame graph of the difference", `/difference?${query}`));
+    return [sides, actions, ...(found.kind === "run" ? runParts(found) : resultParts(found))];
+  });
+}
+
+function runParts({ tables }) {
+  return tables.flatMap(({ by, old_total_ns: old, new_total_ns: now, rows, row_count: count, notes, method }) => [
+    table(
+      `Self time by ${by}: ${formatDuration(old)} before, ${formatDuration(now)} now`,
+      [by, "Before", "Now", "Change", ""],
+      rows.map((row) => [
+        row.name,
+        formatDuration(row.old_ns),
+        formatDuration(row.new_ns),
+        row.ratio === null ? "–" : formatChange(row.ratio),
+        stateCell(row.state),
+      ]),
+    ),
+    newElement(
+      "p",
+      [count > rows.length ? `${formatCount(count - rows.length)} more.` : "", method, ...notes]
+        .filter(Boolean)
+        .join(" "),
+      "quiet",
+    ),
+  ]);
+}
+
+function stateCell(state) {
+  const tone = { slower: "worse", new: "worse", worse: "worse", faster: "better", gone: "better", better: "better" }[
+    state
+  ];
+  return newElement("td", state, tone ? `words ${tone}` : "words");
+}
+
+function resultParts({ outcome, margin, rows, notes }) {
+  const cells = rows.map((row) => [
+    `${row.name}, ${row.metric}`,
+    formatValue(row.old, row.unit),
+    formatValue(row.new, row.unit),
+    row.ratio === null ? "–" : formatChange(row.ratio),
+    row.low === null || row.high === null ? "–" : `${formatChange(row.low)} to ${formatChange(row.high)}`,
+    stateCell(row.verdict),
+  ]);
+  const reasons = [...new Set(rows.map(({ reason }) => reason).filter(Boolean)), ...notes];
+  return [
+    newElement("p", `${outcome ?? "Two techniques"}, equivalence margin ${formatPercent(margin)}`, "outcome"),
+    table("A change above 0 is worse.", ["", "Old", "New", "Change", "Interval", "Verdict"], cells),
+    ...reasons.map((text) => newElement("p", text, "quiet")),
+  ];
+}

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages that were asked for, in a temporary folder of the server: rendered once, the oldest removed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import html
+import re
+import tempfile
+from collections import OrderedDict
+from pathlib import Path
+
+from gpuprof.errors import GpuprofError
+from gpuprof.live.dashboard.catalogue import Catalogue
+from gpuprof.live.dashboard.items import Item, ItemState
+from gpuprof.live.dashboard.rendering import PAGES
+from gpuprof.live.dashboard.workers import Worker
+
+MOST_PAGES = 40
+_POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+_HEAD_BYTES = 64 << 10
+# No page of a run can ask this server for anything, or read what others show.
+_MORE_POLICY = "; frame-ancestors 'none'; sandbox allow-scripts allow-downloads allow-modals allow-popups"
+
+
+class RenderedPages:
+    """Renders pages of entries in a worker of its own, one after the other."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._worker = Worker()
+        self._folder = tempfile.TemporaryDirectory(prefix="gpuprof-dashboard-")
+        self._pages: OrderedDict[str, Path] = OrderedDict()
+
+    def ready(self, wanted: str) -> Item:
+        """Return an entry that can be read. Raises GpuprofError."""
+        item = self._catalogue.item(wanted)
+        if item is None:
+            raise GpuprofError("no_such_item", "there is no such entry any more", hint="go back to the list")
+        if item.state is not ItemState.READY:
+            raise GpuprofError(
+                "not_ready", f"{item.path} is {item.state.value}", hint="wait until it is closed"
+            )
+        return item
+
+    async def page(self, wanted: str, name: str) -> Path:
+        """Return the file with a page of an entry. Raises GpuprofError."""
+        item = self.ready(wanted)
+        if name not in PAGES.get(item.kind, ()):
+            raise GpuprofError("no_such_page", f"a {item.kind.value} has no page {name}")
+        key = f"{wanted}-{name}-{_stamp_text(item)}"
+        arguments = {"path": item.path, "kind": item.kind.value, "page": name}
+        return await self._rendered("render", key, **arguments)
+
+    async def difference(self, old: str, new: str) -> Path:
+        """Return the file with the flame graph of a difference. Raises GpuprofError."""
+        items = self.ready(old), self.ready(new)
+        key = "-against-".join(f"{each.item_id}-{_stamp_text(each)}" for each in items)
+        return await self._rendered("difference", key, old=items[0].path, new=items[1].path)
+
+    async def compare(self, old: str, new: str) -> dict[str, object]:
+        """Return the comparison of two entries. Raises GpuprofError."""
+        pair = {name: self.ready(each) for name, each in (("old", old), ("new", new))}
+        sides = {name: [each.path, each.kind.value] for name, each in pair.items()}
+        found: dict[str, object] = await self._worker.call("compare", root=str(self._catalogue.root), **sides)
+        return found
+
+    async def _rendered(self, call: str, key: str, **arguments: str) -> Path:
+        name = hashlib.blake2s(key.encode("ascii"), digest_size=16).hexdigest()
+        if name in self._pages:
+            self._pages.move_to_end(name)
+            return self._pages[name]
+        path = Path(self._folder.name) / f"{name}.html"
+        await self._worker.call(call, root=str(self._catalogue.root), out=str(path), **arguments)
+        self._pages[name] = path
+        while len(self._pages) > MOST_PAGES:
+            _, old = self._pages.popitem(last=False)
+            old.unlink(missing_ok=True)
+        return path
+
+    async def close(self) -> None:
+        """End the worker and remove the pages."""
+        await self._worker.close()
+        with contextlib.suppress(OSError):
+            self._folder.cleanup()
+
+
+def _stamp_text(item: Item) -> str:
+    return f"{item.stamp.mtime_ns}-{item.stamp.size}-{item.stamp.inode}"
+
+
+def policy_of_page(path: Path) -> str:
+    """Return the policy that a rendered page has itself, with what only a header can add."""
+    with path.open("rb") as file:
+        found = _POLICY.search(file.read(_HEAD_BYTES))
+    own = "default-src 'none'" if found is None else html.unescape(found[1].decode("utf-8"))
+    return own + _MORE_POLICY

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server of the dashboard: one page, one stream, and answers to GET requests by id."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import statistics
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from gpuprof.errors import GpuprofError
+from gpuprof.live.dashboard.catalogue import Catalogue
+from gpuprof.live.dashboard.exports import (
+    ENTRY_COLUMNS,
+    HISTORY_COLUMNS,
+    entry_rows,
+    history_page,
+    history_rows,
+)
+from gpuprof.live.dashboard.history import METRICS, History, models_of
+from gpuprof.live.dashboard.items import ItemState, Plain, Problem, item_id
+from gpuprof.live.dashboard.live_runs import LiveRuns
+from gpuprof.live.dashboard.page import dashboard_page
+from gpuprof.live.dashboard.rendered import RenderedPages, policy_of_page
+from gpuprof.live.dashboard.rendering import PAGES
+from gpuprof.live.dashboard.security import Access, Guard
+from gpuprof.live.dashboard.stream import MOST_STREAMS, Broadcast, EventStream
+from gpuprof.live.dashboard.workers import Worker
+from gpuprof.text.sanitize import visible_text
+
+INTERVAL_S = 1.0
+_IDLE_INTERVALS = 5  # without a page open, each fifth interval is enough
+
+
+class Dashboard:
+    """The state of the server: what is in the folder, what is being recorded, and who listens."""
+
+    def __init__(self, root: Path, *, live: LiveRuns | None = None, interval_s: float = INTERVAL_S) -> None:
+        self.root = root
+        self.reader = Worker()
+        self.catalogue = Catalogue(root, self.reader)
+        self.history = History(self.reader)
+        self.pages = RenderedPages(self.catalogue)
+        self.live = live or LiveRuns(root)
+        self.broadcast = Broadcast()
+        self._interval_s = interval_s
+        self._problem: Problem | None = None
+
+    async def run(self) -> None:
+        """Follow the folder and the runs until this is cancelled."""
+        await asyncio.gather(self._follow_runs(), self._follow_folder())
+
+    async def _follow_runs(self) -> None:
+        while True:
+            recording = {each.item_id: each.path for each in self.catalogue.recording()}
+            point = await asyncio.to_thread(self.live.poll, recording)
+            self.broadcast.publish("tick", {**point, **self._state()})
+            await self._pause()
+
+    async def _follow_folder(self) -> None:
+        while True:
+            try:
+                await self.catalogue.refresh()
+                self._problem = None
+            except GpuprofError as error:
+                self._problem = Problem(error.code, error.message)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        for _ in range(_IDLE_INTERVALS):
+            await asyncio.sleep(self._interval_s)
+            if self.broadcast.streams:
+                return
+
+    def _state(self) -> Plain:
+        problem = None if self._problem is None else self._problem.message
+        return {"version": self.catalogue.version, "problem": problem}
+
+    def first(self) -> Plain:
+        """Return what a page needs to know when its stream begins."""
+        return {"history": self.live.history(), **self._state()}
+
+    def detail(self, wanted: str) -> Plain:
+        """Return what is known of an entry: its figures, its pages, and the run or results next to it."""
+        item = self.catalogue.item(wanted)
+        if item is None:
+            raise GpuprofError("no_such_item", "there is no such entry any more", hint="go back to the list")
+        digest = item.digest or {}
+        pages = list(PAGES.get(item.kind, ())) if item.state is ItemState.READY else []
+        if not (digest.get("summary") or {}).get("has_work") and "roofline" in pages:
+            pages.remove("roofline")
+        run = digest.get("run")
+        return {
+            **item.to_plain(),
+            "pages": pages,
+            "figures": [
+                {**{name: each[name] for name in _FIGURE_NAMES}, "values": _medians(each["values"])}
+                for each in digest.get("figures", ())
+            ],
+            "facts": {**digest.get("machine", {}), **digest.get("versions", {})},
+            "run": item_id(run) if run and self.catalogue.item(item_id(run)) else None,
+            "results": [
+                {"id": each.item_id, "path": visible_text(each.path)}
+                for each in self.catalogue
+                if (each.digest or {}).get("run") == item.path
+            ],
+        }
+
+    async def close(self) -> None:
+        """End the workers and the streams."""
+        self.broadcast.close()
+        await self.reader.close()
+        await self.pages.close()
+        self.live.close()
+
+
+_FIGURE_NAMES = ("model", "technique", "batch_size", "input_shape", "device_type", "dtype", "p50_s")
+
+
+def _medians(values: Plain) -> Plain:
+    """Return the median of the process runs for each metric."""
+    return {name: statistics.median(each) for name, each in values.items()}
+
+
+def application(dashboard: Dashboard, access: Access) -> ASGIApp:
+    """Return the application for a server. The state is started and closed with it."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(dashboard.run())
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await dashboard.close()
+
+    routes = Routes(dashboard)
+    return Starlette(
+        routes=routes.all(),
+        lifespan=lifespan,
+        middleware=[
+            Middleware(Guard, access=access),
+            Middleware(TrustedHostMiddleware, allowed_hosts=access.hosts, www_redirect=False),
+        ],
+        exception_handlers={GpuprofError: _refuse},
+    )
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, GpuprofError)
+    status = 404 if error.code in ("no_such_item", "no_such_page") else 422
+    return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, status)
+
+
+class Routes:
+    """What can be asked for: the page, its stream, and answers by id."""
+
+    def __init__(self, dashboard: Dashboard) -> None:
+        self._dashboard = dashboard
+
+    def all(self) -> list[Route]:
+        """Return the routes."""
+        found = {
+            "/": self.page,
+            "/events": self.events,
+            "/api/catalogue": self.catalogue,
+            "/api/models": self.models,
+            "/api/history": self.history,
+            "/api/items/{item}": self.item,
+            "/api/compare": self.compare,
+            "/view/{item}/{page}": self.view,
+            "/difference": self.difference,
+            "/export/history.{form}": self.export_history,
+            "/export/entries.{form}": self.export_entries,
+            "/export/items/{item}.json": self.export_item,
+        }
+        return [Route(path, handler, methods=["GET"]) for path, handler in found.items()]
+
+    async def page(self, _request: Request) -> Response:
+        """Return the page; its script and style carry the nonce of this answer."""
+        nonce = secrets.token_urlsafe(16)
+        html, policy = dashboard_page(self._dashboard.root, nonce)
+        return HTMLResponse(html, headers={"Content-Security-Policy": policy})
+
+    async def events(self, _request: Request) -> ASGIApp:
+        """Begin the stream of a page."""
+        if self._dashboard.broadcast.streams >= MOST_STREAMS:
+            return PlainTextResponse("too many pages are open\n", 503, {"Retry-After": "10"})
+        return EventStream(self._dashboard.broadcast, self._dashboard.first)
+
+    async def catalogue(self, request: Request) -> Response:
+        """Return the entries that have changed since a version."""
+        since = request.query_params.get("since", "0")
+        version = int(since) if since.isascii() and since.isdigit() and len(since) < 16 else 0
+        return JSONResponse(self._dashboard.catalogue.since(version))
+
+    async def models(self, _request: Request) -> Response:
+        """Return the models that have a history."""
+        return JSONResponse(models_of(self._dashboard.catalogue))
+
+    async def history(self, request: Request) -> Response:
+        """Return the history of a model."""
+        return JSONResponse(await self._history(request))
+
+    async def _history(self, request: Request) -> Plain:
+        model, metric = (request.query_params.get(each, "") for each in ("model", "metric"))
+        if metric not in METRICS:
+            raise GpuprofError("no_such_metric", "there is no such metric", hint=f"use {', '.join(METRICS)}")
+        return await self._dashboard.history.of(self._dashboard.catalogue, model, metric)
+
+    async def item(self, request: Request) -> Response:
+        """Return what is known of an entry, with the pages that it has."""
+        found = self._dashboard.detail(request.path_params["item"])
+        return JSONResponse(found)
+
+    async def compare(self, request: Request) -> Response:
+        """Return the comparison of two entries."""
+        old, new = (request.query_params.get(each, "") for each in ("old", "new"))
+        return JSONResponse(await self._dashboard.pages.compare(old, new))
+
+    async def view(self, request: Request) -> Response:
+        """Return a page of an entry; it is rendered when it is asked for."""
+        names = request.path_params
+        return _page_response(await self._dashboard.pages.page(names["item"], names["page"]))
+
+    async def difference(self, request: Request) -> Response:
+        """Return the flame graph of the difference of two runs."""
+        old, new = (request.query_params.get(each, "") for each in ("old", "new"))
+        return _page_response(await self._dashboard.pages.difference(old, new))
+
+    async def export_history(self, request: Request) -> Response:
+        """Return the history of a model as CSV, JSON or HTML."""
+        form = request.path_params["form"]
+        found = await self._history(request)
+        paths = {each.item_id: visible_text(each.path) for each in self._dashboard.catalogue}
+        if form == "html":
+            page = await asyncio.to_thread(history_page, found, paths)
+            return _file(page, "text/html", "history.html")
+        return await self._export(form, found, history_rows(found, paths), HISTORY_COLUMNS, "history")
+
+    async def export_entries(self, request: Request) -> Response:
+        """Return the list of entries as CSV or JSON."""
+        rows = entry_rows(self._dashboard.catalogue)
+        return await self._export(request.path_params["form"], rows, rows, ENTRY_COLUMNS, "entries")
+
+    async def _export(
+        self, form: str, plain: object, rows: list[Plain], columns: list[str], name: str
+    ) -> Response:
+        if form == "json":
+            return _file(json.dumps(plain, indent=1), "application/json", f"{name}.json")
+        if form == "csv":
+            text = await self._dashboard.reader.call("table", columns=columns, rows=rows)
+            return _file(text, "text/csv", f"{name}.csv")
+        raise GpuprofError("no_such_page", f"{name} has no such format", hint="use csv or json")
+
+    async def export_item(self, request: Request) -> Response:
+        """Return the JSON file of a result, or the meta data of a run."""
+        item = self._dashboard.pages.ready(request.path_params["item"])
+        call = {"root": str(self._dashboard.root), "path": item.path, "kind": item.kind.value}
+        path = await self._dashboard.reader.call("source", **call)
+        return FileResponse(path, media_type="application/json", filename=f"{item.item_id}.json")
+
+
+def _page_response(path: Path) -> Response:
+    return FileResponse(
+        path, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": policy_of_page(path)}
+    )
+
+
+def _file(text: str, media: str, name: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(
+        text.encode("utf-8", "backslashreplace"), media_type=f"{media}; charset=utf-8", headers=headers
+    )

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Binds the address and serves until the user ends it."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from gpuprof.errors import GpuprofError
+from gpuprof.live.dashboard.security import Access, is_loopback
+from gpuprof.live.dashboard.server import Dashboard, application
+
+_MOST_CONNECTIONS = 1_000
+
+
+def serve(folder: Path, host: str, port: int, *, with_token: bool, announce: Callable[[str], None]) -> None:
+    """Serve a folder until an interruption. `announce` gets the address once it is bound.
+
+    Raises GpuprofError for a folder that cannot be listed, an address that cannot be bound, and one that
+    others reach without a token.
+    """
+    if not is_loopback(host) and not with_token:
+        raise GpuprofError(
+            "needs_token",
+            f"--host {host}: others reach this address",
+            hint="add --token, or omit --host and forward the port with ssh -L",
+        )
+    if not folder.is_dir():
+        raise GpuprofError(
+            "no_such_folder", f"{folder} is no folder", hint="name a folder of runs and results"
+        )
+    with bound_socket(host, port) as listener:
+        access = Access(host, listener.getsockname()[1], secrets.token_urlsafe(24) if with_token else None)
+        app = application(Dashboard(folder.resolve()), access)
+        announce(address_of(access))
+        server_of(app).run(sockets=[listener])
+
+
+def server_of(app: ASGIApp) -> uvicorn.Server:
+    """Return the server of an application; it logs nothing, since a request is no event of a user."""
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)
+
+
+def address_of(access: Access) -> str:
+    """Return the address to open, with the token if it needs one."""
+    host = f"[{access.host}]" if ":" in access.host else access.host
+    return f"http://{host}:{access.port}/" + ("" if access.token is None else f"?token={access.token}")
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises GpuprofError with a hint."""
+    try:
+        ((family, kind, protocol, _, address), *_) = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise GpuprofError(
+            "invalid_address", f"--host {host}: {error.strerror}", hint="name an address of this machine"
+        ) from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise GpuprofError(
+                "port_in_use",
+                f"port {port} of {host} is in use",
+                hint="choose another one with --port, or 0 for any",
+            ) from None
+        raise GpuprofError(
+            "cannot_bind", f"{host}:{port}: {error.strerror}", hint="choose another --host or --port"
+        ) from None
+    return listener

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that reads and renders for the dashboard: a request is a line of JSON, and so is its reply.
+
+It ends when its standard input does, so it cannot outlive the server.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpuprof.errors import GpuprofError
+from gpuprof.live.dashboard.items import ItemKind, Plain
+
+
+def _digests(root: str, entries: list[list[str]]) -> list[Plain]:
+    from gpuprof.live.dashboard.digests import digest_of
+
+    found: list[Plain] = []
+    for path, kind in entries:
+        try:
+            found.append({"digest": digest_of(Path(root), path, ItemKind(kind))})
+        except GpuprofError as error:
+            found.append({"problem": [error.code, error.message]})
+        except Exception as error:
+            found.append({"problem": ["unreadable", f"{type(error).__name__}: {error}"]})
+    return found
+
+
+def _deferred(module: str, name: str) -> Callable[..., Any]:
+    """Return a function of a module that is imported with its first call."""
+
+    def call(**arguments: Any) -> Any:
+        found = importlib.import_module(f"gpuprof.live.dashboard.{module}")
+        return getattr(found, name)(**arguments)
+
+    return call
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "digests": _digests,
+    "levels": _deferred("judging", "levels"),
+    "compare": _deferred("judging", "compare"),
+    "render": _deferred("rendering", "render"),
+    "difference": _deferred("rendering", "render_difference"),
+    "table": _deferred("rendering", "table"),
+    "source": _deferred("rendering", "source_of"),
+}
+
+
+def _reply(line: bytes) -> Plain:
+    try:
+        request = json.loads(line)
+        return {"value": CALLS[request["call"]](**request["arguments"])}
+    except GpuprofError as error:
+        return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+    except Exception as error:
+        traceback.print_exc()
+        return {"error": {"code": "failed", "message": f"{type(error).__name__}: {error}", "hint": ""}}
+
+
+def main() -> None:
+    """Reply to requests until there are no more."""
+    # What a library prints must not be taken for a reply.
+    with os.fdopen(os.dup(1), "wb") as replies, open(0, "rb", buffering=1 << 16) as requests:
+        os.dup2(2, 1)
+        for line in requests:
+            replies.write(json.dumps(_reply(line)).encode("ascii") + b"\n")
+            replies.flush()
+
+
+if __name__ == "__main__":
+    main()

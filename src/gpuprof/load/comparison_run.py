@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a comparison under load: the runs of the variants take turns, each into a folder of its own.
+
+What an interrupted comparison has measured is kept: the same command continues it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from gpuprof.bench.compare.plan import Variant
+from gpuprof.bench.compare.runner import file_name
+from gpuprof.bench.gate.result import Thresholds
+from gpuprof.bench.results.files import to_json, write_whole
+from gpuprof.bench.results.readers import RESULT_NAME
+from gpuprof.errors import BenchmarkError, RunError
+from gpuprof.load.compared_loads import LoadComparison, compare_loads, runs_in
+from gpuprof.load.comparison_plan import LoadComparisonPlan, LoadTable, is_stored
+from gpuprof.load.gate_side import LoadedRun, read_run
+from gpuprof.load.run import LoadOptions, run_load
+
+_STATE_FILE = "comparison.json"
+# Called before each run with the variant, its number, and how many there are.
+BeforeLoad = Callable[[str, int, int], None]
+
+
+def run_load_comparison(
+    plan: LoadComparisonPlan,
+    folder: Path,
+    *,
+    fresh: bool = False,
+    resume: bool = False,
+    before_run: BeforeLoad | None = None,
+) -> LoadComparison:
+    """Put the load on each variant, and compare. Ctrl-C keeps the runs that ended.
+
+    Runs of an interrupted comparison in the folder are kept, unless `fresh`; with `resume` those of one that
+    was completed too. Raises KeyboardInterrupt where a variant has no run yet, GpuprofError for what cannot
+    work.
+    """
+    comparison, load = plan.comparison, plan.load
+    runs: dict[str, list[LoadedRun]] = {
+        each.name: runs_in(Path(each.spec.model)) if is_stored(each) else [] for each in comparison.variants
+    }
+    interrupted = False
+    if load is not None:
+        state = _State(folder, plan, fresh=fresh, resume=resume)
+        turns = list(_turns(plan, load))
+        try:
+            for done, (variant, number) in enumerate(turns):
+                place = state.place(variant, number)
+                if not (place / RESULT_NAME).exists():
+                    if before_run is not None:
+                        before_run(variant.name, done + 1, len(turns))
+                    _run(variant, number, load, place)
+                runs[variant.name].append(read_run(place))
+        except KeyboardInterrupt:
+            if not all(runs.values()):
+                raise
+            interrupted = True
+        if not interrupted:
+            state.complete()
+    margin = comparison.margin
+    limits = Thresholds(load_margin=max(margin, Thresholds().load_margin))
+    return compare_loads(
+        runs, comparison.baseline.name, name=comparison.name, thresholds=limits, interrupted=interrupted
+    )
+
+
+def _turns(plan: LoadComparisonPlan, load: LoadTable) -> Iterator[tuple[Variant, int]]:
+    """Yield the runs in random order and then in its reverse: a drift affects all variants equally."""
+    measured = [each for each in plan.comparison.variants if not is_stored(each)]
+    generator = random.Random(load.seed)  # noqa: S311 - an order, no secret
+    order: list[Variant] = []
+    for number in range(load.runs):
+        order = generator.sample(measured, len(measured)) if number % 2 == 0 else order[::-1]
+        yield from ((each, number) for each in order)
+
+
+def _run(variant: Variant, number: int, load: LoadTable, place: Path) -> None:
+    result = run_load(
+        variant.spec.model,
+        load.settings(variant, number),
+        options=LoadOptions(drain_s=load.drain_s, probe=number == 0),
+    )
+    if result.run.interrupted:
+        raise KeyboardInterrupt
+    draft = place.with_name(f".{place.name}.new")
+    shutil.rmtree(draft, ignore_errors=True)
+    result.save(draft)
+    draft.rename(place)
+
+
+class _State:
+    """Which runs are in a folder, and what they were made of."""
+
+    def __init__(self, folder: Path, plan: LoadComparisonPlan, *, fresh: bool, resume: bool) -> None:
+        self._path, self._folder = folder / _STATE_FILE, folder
+        self._prints = {
+            each.name: _fingerprint(plan, each) for each in plan.comparison.variants if not is_stored(each)
+        }
+        former = self._former()
+        keeps = not fresh and (resume or not former.get("completed", True))
+        kept: dict[str, Any] = former.get("fingerprints") or {}
+        for name, fingerprint in self._prints.items():
+            if not keeps or kept.get(name) != fingerprint:
+                self._discard(name)
+        self._write(completed=False)
+
+    def place(self, variant: Variant, number: int) -> Path:
+        """Return the folder of a run."""
+        return self._folder / f"{file_name(variant.name)}.{number + 1}"
+
+    def complete(self) -> None:
+        """Record that all runs were made."""
+        self._write(completed=True)
+
+    def _former(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise RunError(
+                "damaged", f"{self._path}: cannot be read ({error})", hint="use another --output-dir"
+            ) from error
+        return found if isinstance(found, dict) else {}
+
+    def _discard(self, name: str) -> None:
+        for each in self._folder.glob(f"{file_name(name)}.*"):
+            if each.is_dir() and each.suffix[1:].isdigit():
+                shutil.rmtree(each)
+
+    def _write(self, *, completed: bool) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            plain = {"kind": "load_runs", "fingerprints": self._prints, "completed": completed}
+            write_whole(self._path, to_json(plain))
+        except OSError as error:
+            raise BenchmarkError(
+                "cannot_write",
+                f"{self._folder}: cannot be written ({error.strerror})",
+                hint="use another --output-dir",
+            ) from error
+
+
+def _fingerprint(plan: LoadComparisonPlan, variant: Variant) -> str:
+    assert plan.load is not None
+    # More runs may be added.
+    parts = [plan.comparison.fingerprint(variant), asdict(replace(plan.load, runs=1))]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboard in a real browser: live cards, history, panel, comparison, keys, hostile names."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_folders import record_run, result_text, write_history
+from pages import next_frames
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.needs("starlette", "uvicorn", "playwright")
+
+from dashboard_server import Served, serving  # noqa: E402 - needs the packages
+from simulated_feed import SimulatedFeed  # noqa: E402
+
+from gpuprof.live.dashboard.live_runs import LiveRuns  # noqa: E402
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+LONGEST_MS = 180_000
+
+
+class SimulatedRuns(LiveRuns):
+    """Two simulated runs; `recorded` are those that have not ended."""
+
+    def __init__(self, root: Path) -> None:
+        self.feeds: dict[str, SimulatedFeed] = {}
+        self.recorded = {"1": "a", "2": HOSTILE}
+        super().__init__(root, self._open_simulated)
+
+    def _open_simulated(self, path: Path | None) -> SimulatedFeed:
+        return self.feeds.setdefault("" if path is None else path.name, SimulatedFeed())
+
+    def poll(self, recording: Any) -> dict[str, Any]:
+        return super().poll(self.recorded)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("dashboard")
+    record_run(root / "one.gpuprof")
+    record_run(root / f"two {HOSTILE}.gpuprof")
+    write_history(root / "slower", 12, change_at=6)
+    write_history(root / "other", 12, framework="onnxruntime")
+    (root / "half.json").write_text("{")
+    (root / "hostile.json").write_text(result_text(3, 10.0, 5, model=f"</script>{HOSTILE}"))
+    return root
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[tuple[Served, SimulatedRuns]]:
+    live = SimulatedRuns(folder)
+    with serving(folder, live=live, interval_s=0.05) as found:
+        found.read(28)
+        yield found, live
+
+
+@contextlib.contextmanager
+def opened(browser: Any, address: str, **options: Any) -> Iterator[Any]:
+    """The page once it can be used; the test fails on any error, dialog, or request to another server."""
+    problems: list[str] = []
+    context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+    context.set_default_timeout(LONGEST_MS)
+    page = context.new_page()
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("dialog", lambda dialog: problems.append(dialog.message))
+    page.on(
+        "request",
+        lambda asked: (
+            None if asked.url.startswith((address, "data:", "blob:")) else problems.append(asked.url)
+        ),
+    )
+    page.goto(address)
+    page.locator("html[data-ready]").wait_for(state="attached")
+    yield page
+    context.close()
+    assert problems == []
+
+
+def test_runs_are_shown_while_they_are_recorded_and_as_ended_after(
+    browser: Any, served: tuple[Served, SimulatedRuns]
+) -> None:
+    found, live = served
+    with opened(browser, found.address) as page:
+        cards = page.locator("#runs .card")
+        cards.nth(1).locator(".share-list li").first.wait_for()
+        assert cards.count() == 2
+        assert page.locator("#status").inner_text() == "Live"
+        figure = cards.first.locator(".figure").inner_text()
+        assert figure.endswith(" ms")
+        assert 10.0 <= float(figure.removesuffix(" ms")) <= 12.0
+        assert cards.first.locator(".share-list li").last.locator(".name").inner_text() == "others"
+        assert page.evaluate("document.querySelector('#runs .chart').getContext('2d') !== null")
+        live.feeds[HOSTILE].is_over = True
+        page.locator("#runs .card.over").wait_for()
+        assert page.locator("#runs .card.over .badge").inner_text() == "ended"
+        assert cards.first.locator(".badge").inner_text() == "recording"
+
+
+def test_the_history_has_its_change_point_and_leads_to_the_result(
+    browser: Any, served: tuple[Served, SimulatedRuns]
+) -> None:
+    with opened(browser, served[0].address) as page:
+        rows = page.locator("#changes tbody tr")
+        rows.first.wait_for()
+        assert rows.count() == 1
+        cells = rows.first.locator("th, td").all_inner_texts()
+        assert cells[1] == "pytorch float32"
+        assert float(cells[2].removeprefix("+").removesuffix("%")) == pytest.approx(10, abs=1)
+        assert cells[4] == "worse"
+        chart = page.locator("#history-chart")
+        page.locator("#history-legend button").nth(1).click()
+        assert page.locator("#history-legend button").nth(1).get_attribute("aria-pressed") == "false"
+        chart.focus()
+        for key in ("End", "ArrowLeft", "Enter"):
+            page.keyboard.press(key)
+        page.locator("#drill dt").first.wait_for()
+        assert page.locator("#drill-title").inner_text().endswith("benchmark_results_0010.json")
+        page.keyboard.press("Escape")
+        assert not page.locator("#drill").is_visible()
+
+
+def test_the_picture_of_the_history_is_a_png(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:
+    with opened(browser, served[0].address) as page:
+        page.locator("#changes tbody tr").first.wait_for()
+        with page.expect_download() as download:
+            page.locator("#history-png").click()
+        picture = Path(download.value.path()).read_bytes()
+        assert picture.startswith(b"\x89PNG")
+        assert len(set(picture)) > 200
+        assert base64.b64encode(picture[-8:-4]) == b"SUVORA=="  # IEND
+
+
+def test_two_runs_are_compared_by_the_keyboard(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:
+    with opened(browser, served[0].address) as page:
+        page.locator("#search").fill(".gpuprof")
+        rows = page.locator("#rows tr")
+        page.locator("#found", has_text="2 of").wait_for()
+        for place in range(2):
+            rows.nth(place).focus()
+            page.keyboard.press("c")
+        page.locator("#selected button", has_text="Compare").click()
+        page.locator("#drill table").first.wait_for()
+        assert "span" in page.locator("#drill caption").first.inner_text()
+        with page.expect_popup() as popup:
+            page.locator("#drill a", has_text="Flame graph of the difference").click()
+        popup.value.locator("html[data-ready]").wait_for(state="attached")
+        assert popup.value.evaluate("window.origin") == "null"  # sandboxed: it can ask this server nothing
+
+
+def test_a_page_of_a_run_works_in_its_sandbox(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:
+    one = served[0].items()["one.gpuprof"]["id"]
+    with opened(browser, f"{served[0].address}/view/{one}/flamegraph") as page:
+        assert page.evaluate("window.__gpuprof.ready") is True
+
+
+def test_hostile_names_are_text(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:
+    with opened(browser, served[0].address) as page:
+        page.locator("#search").fill("img src")
+        row = page.locator("#rows tr", has_text="two")
+        row.wait_for()
+        assert HOSTILE in row.inner_text()
+        row.click()
+        page.locator("#drill dt").first.wait_for()
+        assert HOSTILE in page.locator("#drill-title").inner_text()
+        assert page.locator("img").count() == 0
+
+
+def test_what_is_damaged_has_its_reason(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:
+    with opened(browser, served[0].address) as page:
+        page.locator("#kind").select_option("damaged")
+        row = page.locator("#rows tr")
+        assert row.count() == 1
+        assert "not_json" in row.inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_window_does_not_scroll_sideways(
+    browser: Any, served: tuple[Served, SimulatedRuns], scheme: str
+) -> None:
+    narrow = {"viewport": {"width": 390, "height": 844}, "color_scheme": scheme}
+    with opened(browser, served[0].address, **narrow) as page:
+        page.locator("#changes tbody tr").first.wait_for()
+        next_frames(page)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.locator("#rows tr").first.click()
+        page.locator("#drill dt").first.wait_for()
+        assert page.locator("#drill").bounding_box()["width"] == 390
+
+
+def test_a_folder_without_runs_says_how_to_make_one(browser: Any, tmp_path: Path) -> None:
+    with serving(tmp_path) as served, opened(browser, served.address) as page:
+        assert "gpuprof run train.py" in page.locator("#no-runs").inner_text()
+        assert page.locator("#no-entries").is_visible()
+        assert not page.locator("#history").is_visible()
+        write_history(tmp_path / "results", 3)
+        page.locator("#rows tr").nth(2).wait_for()
+        page.locator("#history-legend button").first.wait_for()
+
+
+def test_memory_of_the_page_does_not_grow_with_updates(browser: Any, tmp_path: Path) -> None:
+    live = SimulatedRuns(tmp_path)
+    with serving(tmp_path, live=live, interval_s=0.002) as served, opened(browser, served.address) as page:
+        session = page.context.new_cdp_session(page)
+
+        def held_after(ticks: int) -> tuple[int, int]:
+            page.evaluate(
+                "(ticks) => new Promise((done) => { const look = () => window.__gpuprof.ticks >= ticks"
+                " ? done() : setTimeout(look, 20); look(); })",
+                ticks,
+            )
+            for _ in range(2):  # the second frees what the first has found detached
+                session.send("HeapProfiler.collectGarbage")
+            used: int = session.send("Runtime.getHeapUsage")["usedSize"]
+            return used, session.send("Memory.getDOMCounters")["nodes"]
+
+        heap, nodes = held_after(1000)  # more than a ring holds
+        later_heap, later_nodes = held_after(2500)
+        # The points of 1,500 updates, if they were retained, would be 5 MB.
+        assert later_heap < heap + 1_000_000
+        assert later_nodes < nodes + 500

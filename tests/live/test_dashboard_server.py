@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboard's server: who is answered, what is refused, and that nothing in the folder is changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_folders import LEVEL_MS, record_run, result_text, write_history
+from refusals import refused_command
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.needs("starlette", "uvicorn")
+
+from dashboard_server import Served, serving  # noqa: E402 - needs the packages
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("served")
+    record_run(root / "one.gpuprof")
+    record_run(root / f"two {HOSTILE}.gpuprof")
+    write_history(root / "results", 12, change_at=6)
+    return root
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[Served]:
+    with serving(folder) as found:
+        found.read(14)
+        yield found
+
+
+def id_of(served: Served, path: str) -> str:
+    found: str = served.items()[path]["id"]
+    return found
+
+
+# --- who is answered -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "169.254.169.254"]
+)
+def test_a_foreign_host_is_refused(served: Served, host: str) -> None:
+    assert served.get("/", Host=host)[0] == 400
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_names_of_loopback_are_answered(served: Served, host: str) -> None:
+    assert served.get("/", Host=f"{host}:{served.port}")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/events", "/api/catalogue", "/api/models"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "https://127.0.0.1:{port}", "http://127.0.0.1:1"]
+)
+def test_a_foreign_origin_is_refused(served: Served, path: str, origin: str) -> None:
+    assert served.get(path, Origin=origin.format(port=served.port))[0] == 403
+
+
+def test_a_page_of_another_site_may_link_to_the_first_page_only(served: Served) -> None:
+    link = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+    assert served.get("/", **link)[0] == 200
+    assert served.get(f"/view/{id_of(served, 'one.gpuprof')}/flamegraph", **link)[0] == 403
+    assert served.get("/api/catalogue", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors")[0] == 403
+    assert served.get("/api/catalogue", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="cors")[0] == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize("path", ["/", "/api/catalogue", "/events"])
+def test_only_get_is_answered(served: Served, method: str, path: str) -> None:
+    assert served.get(path, method)[0] == 405
+
+
+def test_every_answer_has_the_headers(served: Served) -> None:
+    for path, host in (("/", ""), ("/api/models", ""), ("/nowhere", ""), ("/", "evil.example")):
+        _, headers, _ = served.get(path, **({"Host": host} if host else {}))
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "no-store"
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert headers["Server"] is None
+
+
+def test_the_nonce_of_a_page_is_new_and_that_of_its_policy(served: Served) -> None:
+    nonces = set()
+    for _ in range(2):
+        _, headers, body = served.get("/")
+        (nonce,) = set(re.findall(r'nonce="([^"]+)"', body.decode()))
+        assert f"script-src 'nonce-{nonce}'" in headers["Content-Security-Policy"]
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        nonces.add(nonce)
+    assert len(nonces) == 2
+
+
+# --- the token -----------------------------------------------------------------------------------
+
+
+def test_the_token_becomes_a_cookie(folder: Path) -> None:
+    with serving(folder, token="right-token") as served:
+        assert served.get("/")[0] == 401
+        assert served.get("/api/catalogue?token=wrong")[0] == 401
+        status, headers, body = served.get("/?token=right-token")
+        assert status == 200
+        assert b"right-token" not in body
+        cookie, *attributes = headers["Set-Cookie"].split("; ")
+        assert {"HttpOnly", "SameSite=Strict"} <= set(attributes)
+        assert served.get("/api/catalogue", Cookie=cookie)[0] == 200
+        assert served.get("/api/catalogue", Cookie=cookie[:-1])[0] == 401
+        assert served.get("/api/catalogue", Cookie="x" * 3000 + "=;;=\x7f")[0] == 401
+
+
+def test_an_address_that_others_reach_needs_a_token(tmp_path: Path) -> None:
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        refused_command(["dashboard", str(tmp_path), "--host", host, "--port", "0"], "needs_token")
+
+
+def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        refused_command(["dashboard", str(tmp_path), "--port", port], "port_in_use")
+    refused_command(["dashboard", str(tmp_path / "none")], "no_such_folder")
+    refused_command(["dashboard", str(tmp_path), "--host", "192.0.2.1", "--token"], "cannot_bind")
+
+
+# --- paths ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/view/..%2f..%2fetc/flamegraph",
+        "/view/../../etc/passwd",
+        "/api/items/..%2f..%2f..%2fetc%2fpasswd",
+        "/api/items//etc/passwd",
+        "/export/items/..%2f..%2fone.json",
+        "/export/items/%00.json",
+        "//etc/passwd",
+    ],
+)
+def test_a_request_has_no_paths(served: Served, path: str) -> None:
+    status, _, body = served.get(path)
+    assert status == 404
+    assert b"root:" not in body
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    outside = record_run(tmp_path / "outside.gpuprof")
+    root = tmp_path / "served"
+    root.mkdir()
+    (root / "linked.gpuprof").symlink_to(outside)
+    (root / "linked").symlink_to(tmp_path)
+    (root / "linked.json").symlink_to("/etc/hostname")
+    inside = root / "inside.gpuprof"
+    shutil.copytree(outside, inside)
+    spans = next((inside / "spans").rglob("*.parquet"))
+    spans.unlink()
+    spans.symlink_to(next((outside / "spans").rglob("*.parquet")))
+    with serving(root) as served:
+        items = served.read(1)
+        assert set(items) == {"inside.gpuprof"}
+        status, _, body = served.get(f"/view/{items['inside.gpuprof']['id']}/flamegraph")
+        assert (status, json.loads(body)["code"]) == (422, "not_in_folder")
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def contents(folder: Path) -> dict[str, tuple[int, str]]:
+    """Time and content of every file."""
+    files = (each for each in folder.rglob("*") if each.is_file())
+    return {
+        str(each): (each.stat().st_mtime_ns, hashlib.sha256(each.read_bytes()).hexdigest()) for each in files
+    }
+
+
+def test_pages_are_rendered_with_their_policy_and_nothing_is_written(served: Served, folder: Path) -> None:
+    before = contents(folder)
+    one, two = id_of(served, "one.gpuprof"), id_of(served, f"two {HOSTILE}.gpuprof")
+    for path in (f"/view/{one}/flamegraph", f"/view/{two}/flamegraph", f"/difference?old={one}&new={two}"):
+        status, headers, body = served.get(path)
+        assert status == 200, body
+        assert "script-src 'sha256-" in headers["Content-Security-Policy"]
+        assert "; sandbox allow-scripts" in headers["Content-Security-Policy"]
+        assert b"<img" not in body
+    assert served.json(f"/api/compare?old={one}&new={two}")["tables"][0]["by"] == "span"
+    assert contents(folder) == before
+
+
+def test_a_page_that_an_entry_lacks_is_refused(served: Served) -> None:
+    one, result = id_of(served, "one.gpuprof"), id_of(served, "results/benchmark_results_0000.json")
+    for path, code in (
+        (f"/view/{one}/roofline", "no_work"),
+        (f"/view/{result}/flamegraph", "no_such_page"),
+        ("/view/0000/flamegraph", "no_such_item"),
+        (f"/api/compare?old={one}&new={result}", "not_comparable"),
+        ("/api/history?model=net&metric=x", "no_such_metric"),
+    ):
+        status, _, body = served.get(path)
+        assert status in (404, 422)
+        assert json.loads(body)["code"] == code
+
+
+def test_two_results_are_judged_as_the_gate_does(served: Served, folder: Path) -> None:
+    from gpuprof.bench.gate.gate import judge
+    from gpuprof.bench.results.stored import read_result_file
+
+    names = [f"results/benchmark_results_{number:04}.json" for number in (0, 11)]
+    found = served.json(f"/api/compare?old={id_of(served, names[0])}&new={id_of(served, names[1])}")
+    expected = judge(*(read_result_file(folder / name) for name in names))
+    assert found["outcome"] == str(expected.outcome) == "failed"
+    assert [row["ratio"] for row in found["rows"]] == [row.ratio for row in expected.rows]
+
+
+def test_techniques_of_a_model_are_compared(tmp_path: Path) -> None:
+    for seed, framework in enumerate(("pytorch", "onnxruntime")):
+        text = result_text(seed, LEVEL_MS / (1 + seed), seed, framework=framework)
+        (tmp_path / f"{framework}.json").write_text(text)
+    with serving(tmp_path) as served:
+        items = served.read(2)
+        old, new = (items[f"{each}.json"]["id"] for each in ("pytorch", "onnxruntime"))
+        (row,) = served.json(f"/api/compare?old={old}&new={new}")["rows"]
+    assert row["verdict"] == "faster"
+    assert row["ratio"] == pytest.approx(0.5, rel=0.03)
+    assert row["low"] < row["ratio"] < row["high"]
+
+
+def test_change_points_are_those_of_the_gate(served: Served, folder: Path) -> None:
+    from gpuprof.bench.gate.history import judge_history
+    from gpuprof.bench.results.run_figures import RunMetric
+    from gpuprof.bench.results.stored import History, read_result_file
+
+    files = [read_result_file(each) for each in sorted((folder / "results").iterdir())]
+    rows = judge_history(History(tuple(files), (files[-1],), ()), any_load=True).rows
+    (expected,) = next(row for row in rows if row.metric is RunMetric.P50).changes
+    assert served.json("/api/models") == {"net": {"metrics": ["p50", "mean", "throughput"], "results": 12}}
+    (series,) = served.json("/api/history?model=net&metric=p50")["series"]
+    (change,) = series["changes"]
+    assert change["at"] == files.index(expected.after) == 6
+    assert (change["ratio"], change["low"], change["high"]) == (expected.ratio, expected.low, expected.high)
+    assert change["is_worse"]
+    values = [each["value"] for each in series["points"]]
+    assert values[0] == pytest.approx(LEVEL_MS / 1e3, rel=0.03)
+    assert values[-1] == pytest.approx(LEVEL_MS * 1.1 / 1e3, rel=0.03)
+    (faster,) = served.json("/api/history?model=net&metric=throughput")["series"][0]["changes"]
+    assert faster["ratio"] < 1
+    assert faster["is_worse"]
+
+
+def test_the_exports_have_what_the_page_shows(served: Served) -> None:
+    status, headers, body = served.get("/export/history.csv?model=net&metric=p50")
+    head, *rows = body.decode().splitlines()
+    assert status == 200
+    assert headers["Content-Disposition"] == 'attachment; filename="history.csv"'
+    assert head.startswith("model,technique,metric,unit,time,value,low,high,is_change_point")
+    assert [row.split(",")[8] for row in rows] == ["False"] * 6 + ["True"] + ["False"] * 5
+    _, _, page = served.get("/export/history.html?model=net&metric=p50")
+    assert page.count(b"<td>worse</td>") == 1
+    entries = json.loads(served.get("/export/entries.json")[2])
+    assert len(entries) == 14
+    result = id_of(served, "results/benchmark_results_0003.json")
+    document = json.loads(served.get(f"/export/items/{result}.json")[2])
+    assert document["results"][0]["row"]["model"] == "net"
+
+
+# --- a folder that changes -----------------------------------------------------------------------
+
+
+def test_the_folder_grows_and_shrinks(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        assert served.read(0) == {}
+        paths = write_history(tmp_path / "deep" / "er", 3)
+        record_run(tmp_path / "run.gpuprof")
+        before = served.json("/api/catalogue")["version"]
+        items = served.read(4)
+        paths[0].write_text(result_text(0, 77.0, 5), encoding="utf-8")
+        gone = items["run.gpuprof"]["id"]
+        shutil.rmtree(tmp_path / "run.gpuprof")
+        changed = served.wait_until(
+            lambda found: (
+                len(found) == 3
+                and abs(found["deep/er/benchmark_results_0000.json"]["summary"]["p50_s"][1] - 0.077) < 0.003
+            )
+        )
+        assert "run.gpuprof" not in changed
+        since = served.json(f"/api/catalogue?since={before}")
+        assert gone in since["removed"] or since["whole"]
+        # A version of another server: everything is sent.
+        assert served.json("/api/catalogue?since=999999")["whole"]
+
+
+def test_what_is_damaged_is_listed_with_its_reason(tmp_path: Path) -> None:
+    damaged = record_run(tmp_path / "damaged.gpuprof")
+    (damaged / "meta.json").write_text("{", encoding="utf-8")
+    newer = record_run(tmp_path / "newer.gpuprof")
+    meta: dict[str, Any] = json.loads((newer / "meta.json").read_text(encoding="utf-8"))
+    (newer / "meta.json").write_text(json.dumps(meta | {"format_version": 99}), encoding="utf-8")
+    (tmp_path / "empty.gpuprof").mkdir()
+    (tmp_path / "half.json").write_text(result_text(0, 10.0, 1)[:500], encoding="utf-8")
+    lacking = json.loads(result_text(0, 10.0, 1))
+    del lacking["results"][0]["settings"]
+    (tmp_path / "lacking.json").write_text(json.dumps(lacking), encoding="utf-8")
+    (tmp_path / "deep.json").write_text("[" * 100_000, encoding="utf-8")
+    (tmp_path / "package.json").write_text('{"name": "another program"}', encoding="utf-8")
+    record_run(tmp_path / "good.gpuprof")
+    with serving(tmp_path) as served:
+        items = served.read(7)
+        codes = {path: (each["problem"] or {}).get("code") for path, each in items.items()}
+    assert codes == {
+        "damaged.gpuprof": "damaged",
+        "newer.gpuprof": "newer_format",
+        "empty.gpuprof": "not_a_run",
+        "half.json": "not_json",
+        "lacking.json": "damaged",
+        "deep.json": "not_json",
+        "good.gpuprof": None,
+    }
+
+
+def test_a_folder_that_is_removed_is_a_problem_that_the_page_shows(tmp_path: Path) -> None:
+    root = tmp_path / "served"
+    root.mkdir()
+    with serving(root) as served:
+        served.read(0)
+        root.rmdir()
+        problem = next(tick["problem"] for kind, tick in served.events() if tick.get("problem"))
+        assert "cannot be listed" in problem
+        root.mkdir()
+        assert any(tick["problem"] is None for kind, tick in served.events() if kind == "tick")
