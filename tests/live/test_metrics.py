@@ -198,7 +198,7 @@ def test_a_run_that_ended_vanishes_after_a_while() -> None:
     assert left == []
 
 
-def test_sources_that_share_a_device_keep_it_until_the_last_has_ended() -> None:
+def test_sources_with_one_device_keep_it_until_the_last_has_ended() -> None:
     collector = MetricsCollector("1")
     collector.update("a", snapshot(run="a.gpuprof", devices=(device(),)))
     collector.update("b", snapshot(run="b.gpuprof", devices=(device(),)))

@@ -116,7 +116,7 @@ def test_a_later_run_of_the_same_name_is_another_one(folder, feeds) -> None:
     assert not folder.opened[-1].is_closed
 
 
-def test_a_run_that_is_damaged_while_it_is_read_ends_and_the_others_go_on(folder, feeds) -> None:
+def test_a_run_that_is_damaged_while_it_is_read_ends_and_the_others_continue(folder, feeds) -> None:
     folder.add("a.gpuprof")
     folder.add("b.gpuprof")
     watched = feeds()

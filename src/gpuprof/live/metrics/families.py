@@ -20,7 +20,7 @@ Labels: TypeAlias = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Series:
+class MetricSeries:
     """One series: the text before its value, and the value."""
 
     head: str
@@ -71,7 +71,7 @@ class Family:
 
     def __init__(self, definition: MetricDefinition) -> None:
         self.definition = definition
-        self.series: dict[Labels, Series] = {}
+        self.series: dict[Labels, MetricSeries] = {}
         self.histograms: dict[Labels, HistogramSeries] = {}
 
     def set(self, labels: Labels, value: float, unix_ns: int) -> None:
@@ -99,12 +99,12 @@ class Family:
         self.series.pop(labels, None)
         self.histograms.pop(labels, None)
 
-    def _series(self, labels: Labels, unix_ns: int) -> Series:
+    def _series(self, labels: Labels, unix_ns: int) -> MetricSeries:
         found = self.series.get(labels)
         if found is None:
             pairs = list(zip(self.definition.labels, labels, strict=True))
             start = 1 if self.definition.kind is MetricKind.INFO else 0
-            found = self.series[labels] = Series(head_text(self.definition.name, pairs), start, unix_ns)
+            found = self.series[labels] = MetricSeries(head_text(self.definition.name, pairs), start, unix_ns)
         return found
 
 

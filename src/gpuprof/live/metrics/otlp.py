@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from gpuprof.errors import GpuprofError, UnavailableError
 from gpuprof.live.metrics.collector import MetricsCollector
 from gpuprof.live.metrics.definitions import TARGET, MetricDefinition, MetricKind, attribute_of
-from gpuprof.live.metrics.families import BOUNDS_NS, Family, HistogramSeries, Labels, Series
+from gpuprof.live.metrics.families import BOUNDS_NS, Family, HistogramSeries, Labels, MetricSeries
 
 TIMEOUT_S = 5.0
 PATH = "/v1/metrics"
@@ -96,7 +96,7 @@ class OtlpPusher:
             name=definition.otel, description=definition.help, unit=definition.otel_unit, data=data
         )
 
-    def _number(self, definition: MetricDefinition, labels: Labels, series: Series, now_ns: int) -> Any:
+    def _number(self, definition: MetricDefinition, labels: Labels, series: MetricSeries, now_ns: int) -> Any:
         return self._sdk.NumberDataPoint(
             attributes=_attributes(definition, labels),
             start_time_unix_nano=series.begin_unix_ns,
