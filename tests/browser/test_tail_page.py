@@ -25,15 +25,19 @@ def page(open_page: Any, tmp_path: Path) -> Any:
 
 
 def test_only_the_tail_has_the_planted_layer(page: Any) -> None:
-    new = {cell["name"] for cell in cells(page) if cell["state"] == "new"}
-    assert new == {HOSTILE, "aten::conv2d"}
+    # Of the largest changes, a card each: the layer has 1 ms, the operator in it 20 ms.
+    cards = page.locator("#hot").inner_text()
+    assert "aten::conv2d" in cards
+    assert HOSTILE in cards
+    assert [cell["state"] for cell in cells(page)].count("new") == 2
     assert page.locator("h1").inner_text().endswith(HOSTILE)
     assert page.locator("img").count() == 0
 
 
 def test_the_table_names_both_sides(page: Any) -> None:
     heads = page.locator("thead th").all_inner_texts()
-    assert [head.split()[0] for head in heads[4:6]] == ["Median", "Tail"]
+    assert {"Median", "Tail"} <= {head.split()[0] for head in heads if head.strip()}
+    assert not {"Before", "Now"} & {head.split()[0] for head in heads if head.strip()}
     first = page.locator("#rows tr").first.inner_text()
     assert "aten::conv2d" in first
-    assert "20.0 ms" in first
+    assert "8.00 ms" in first  # two of the five slowest have 20 ms
