@@ -21,7 +21,7 @@ import pytest
 from refusals import refused
 
 import gpuprof
-from gpuprof.analyze.requests.slowest import Part, SlowRequest
+from gpuprof.analyze.requests.slow_request import SlowRequest, TimePart
 from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load import open_result
 from gpuprof.load.driver import DriveSettings, drive, drive_closed
@@ -62,9 +62,9 @@ def check_sums(result: LoadResult) -> None:
     for each in result.slowest(1000):
         assert each.parts_ns is not None
         assert each.service_ns == rows["end_ns"][each.index] - rows["sent_ns"][each.index]
-        in_span = sum(time_ns for part, time_ns in each.parts_ns.items() if part is not Part.PARALLEL)
+        in_span = sum(time_ns for part, time_ns in each.parts_ns.items() if part is not TimePart.PARALLEL)
         assert in_span == each.service_ns
-        assert each.parts_ns[Part.OUTSIDE] > -50_000  # the clocks differ by less
+        assert each.parts_ns[TimePart.OUTSIDE] > -50_000  # the clocks differ by less
 
 
 class Counted:
@@ -100,7 +100,7 @@ def test_a_request_that_sleeps(tmp_path: Path) -> None:
         assert each.cause.inside.startswith("rarely_sleeps (")
         assert each.cause.typical_ns == 0
         assert each.parts_ns is not None
-        assert each.parts_ns[Part.WAITING] > 0.8 * PLANTED_S * 1e9
+        assert each.parts_ns[TimePart.WAITING] > 0.8 * PLANTED_S * 1e9
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_request_that_collects_garbage(tmp_path: Path) -> None:
         assert each.cause is not None
         assert (each.cause.kind, each.cause.name) == ("gc", "generation 2")
         assert each.parts_ns is not None
-        assert each.parts_ns[Part.GC] > each.service_ns // 2
+        assert each.parts_ns[TimePart.GC] > each.service_ns // 2
 
 
 def test_a_request_with_a_slow_layer(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def _slow_section(result: LoadResult) -> Iterator[Section]:
     section = section_of("slow", "Slow requests", table_of(caption, columns, rows, first="Request"))
     yield dataclasses.replace(
         section,
-        lines=tuple(notes_of(result.profiled, slow)),
+        lines=tuple(notes_of(slow, result.profiled.tail_wait())),
         link=link if result.profiled.has_tail() else None,
     )
 

@@ -42,7 +42,8 @@ from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_duration, format_share
 
 if TYPE_CHECKING:
-    from gpuprof.analyze.requests.slowest import Order, ProfiledRequests, SlowRequest
+    from gpuprof.analyze.requests.slow_request import SlowRequest
+    from gpuprof.analyze.requests.slowest import Order, ProfiledRequests
 
 FORMAT = 1
 RESULT_FILE, REQUESTS_FILE = "result.json", "requests.parquet"

@@ -23,7 +23,7 @@ from simulated_load import (
 )
 
 from gpuprof import open as open_run
-from gpuprof.analyze.requests.slowest import Part as TimePart
+from gpuprof.analyze.requests.slow_request import TimePart
 from gpuprof.analyze.requests.slowest import ProfiledRequests
 from gpuprof.errors import RunError
 from gpuprof.run.folder import RunFolder

@@ -6,14 +6,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from gpuprof.analyze.requests.executed import read_executed
 from gpuprof.analyze.requests.rows import UNKNOWN, Execution, RequestRows, read_rows
+from gpuprof.analyze.requests.slow_request import Cause, SlowRequest, TailWait, TimePart
+from gpuprof.analyze.requests.text import requests_text
 from gpuprof.analyze.requests.times import ExecutionTimes, TimesTree
 from gpuprof.errors import RunError
 from gpuprof.run.requests_table import BATCH_SPAN, REQUEST_SPAN, STEP_SPAN
@@ -29,90 +29,19 @@ _LEAST_TAIL, _LEAST = 5, 20  # executions in the tail, and in all for a comparis
 _MOST_OF_SIDE = 200
 
 
-class Part(str, Enum):
-    """A part of the service time. All but PARALLEL add up to it."""
-
-    LAYERS = "layers"  # self time of layers
-    OPERATORS = "operators"  # and the backward pass
-    PYTHON = "python"  # functions, and spans without samples
-    WAITING = "waiting"  # of the thread; of a task, also its turns that others have
-    GC = "gc"
-    COMPILATION = "compilation"
-    OUTSIDE = "outside"  # of the request's span: the generator's own
-    PARALLEL = "parallel"  # spans of the request on other threads
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-
 _PART_OF_KIND = {
-    "layer": Part.LAYERS,
-    "operator": Part.OPERATORS,
-    "backward": Part.OPERATORS,
-    "waiting": Part.WAITING,
-    "gc": Part.GC,
-    "compile": Part.COMPILATION,
+    "layer": TimePart.LAYERS,
+    "operator": TimePart.OPERATORS,
+    "backward": TimePart.OPERATORS,
+    "waiting": TimePart.WAITING,
+    "gc": TimePart.GC,
+    "compile": TimePart.COMPILATION,
 }
 
 _NAMED_PLACES = ("python", "layer", "span")
 _OWN_SPANS = (REQUEST_SPAN, BATCH_SPAN, STEP_SPAN)
 _LEAST_EXCESS = 0.05  # of the service time: a smaller one is no cause
 _Sums: TypeAlias = dict[tuple[str, str, str], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Where a request spent more than the requests around the median: a node of the call tree by its name.
-
-    `typical_ns` is the mean of those requests. `inside` is the function, layer or span of the target
-    around it, if any.
-    """
-
-    kind: str
-    name: str
-    inside: str
-    own_ns: int
-    typical_ns: int
-
-    @property
-    def excess_ns(self) -> int:
-        """What it takes longer here."""
-        return self.own_ns - self.typical_ns
-
-
-@dataclass(frozen=True, slots=True)
-class SlowRequest:
-    """A request, and where its time went. `batch_size` requests share the service time of a batch.
-
-    `parts_ns` is None where the spans of the request were not recorded, `cause` where nothing took longer
-    than around the median. `waited_for` is the request that was served for longest while this one waited.
-    """
-
-    index: int
-    status: str
-    planned_ns: int
-    latency_ns: int
-    queued_ns: int
-    service_ns: int
-    batch_size: int
-    span_id: int | None
-    waited_for: int | None
-    parts_ns: dict[Part, int] | None
-    cause: Cause | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; times are in nanoseconds."""
-        parts = None if self.parts_ns is None else {str(part): time for part, time in self.parts_ns.items()}
-        return {**asdict(self), "parts_ns": parts}
-
-
-@dataclass(frozen=True, slots=True)
-class TailWait:
-    """Of the latency of the requests at or above p99: how many there are, and the fraction before sending."""
-
-    requests: int
-    latency_ns: int
-    queued_fraction: float
 
 
 class ProfiledRequests:
@@ -237,13 +166,13 @@ class ProfiledRequests:
             cause=None if times is None else self._cause(times, typical),
         )
 
-    def _parts(self, times: ExecutionTimes, service_ns: int) -> dict[Part, int]:
-        parts = dict.fromkeys(Part, 0)
+    def _parts(self, times: ExecutionTimes, service_ns: int) -> dict[TimePart, int]:
+        parts = dict.fromkeys(TimePart, 0)
         tree = self._tree
         for node, own_ns in times.own_ns.items():
-            parts[_PART_OF_KIND.get(tree.kind[node], Part.PYTHON)] += own_ns
-        parts[Part.OUTSIDE] = service_ns - times.duration_ns
-        parts[Part.PARALLEL] = times.parallel_ns
+            parts[_PART_OF_KIND.get(tree.kind[node], TimePart.PYTHON)] += own_ns
+        parts[TimePart.OUTSIDE] = service_ns - times.duration_ns
+        parts[TimePart.PARALLEL] = times.parallel_ns
         return parts
 
     def _cause(self, times: ExecutionTimes, typical: _Sums) -> Cause | None:
@@ -265,6 +194,4 @@ class ProfiledRequests:
         return TailWait(int(tail.sum()), int(limit), float(rows.queued_ns[tail].sum()) / max(whole, 1))
 
     def __str__(self) -> str:
-        from gpuprof.analyze.requests.text import requests_text
-
-        return requests_text(self)
+        return requests_text(self.slowest(), len(self), self.tail_wait())

@@ -4,29 +4,27 @@
 from __future__ import annotations
 
 from gpuprof.analyze.kernel_labels import collection_label
-from gpuprof.analyze.requests.slowest import Cause, Part, ProfiledRequests, SlowRequest
+from gpuprof.analyze.requests.slow_request import Cause, SlowRequest, TailWait, TimePart
 from gpuprof.text.sanitize import shorten
 from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_duration, format_share
 
-SHOWN = 10
 TITLES = {
-    Part.LAYERS: "layers",
-    Part.OPERATORS: "operators",
-    Part.PYTHON: "Python",
-    Part.WAITING: "waiting",
-    Part.GC: "GC",
-    Part.COMPILATION: "compiling",
-    Part.OUTSIDE: "outside",
-    Part.PARALLEL: "other threads",
+    TimePart.LAYERS: "layers",
+    TimePart.OPERATORS: "operators",
+    TimePart.PYTHON: "Python",
+    TimePart.WAITING: "waiting",
+    TimePart.GC: "GC",
+    TimePart.COMPILATION: "compiling",
+    TimePart.OUTSIDE: "outside",
+    TimePart.PARALLEL: "other threads",
 }
 _LONGEST = 60
 UNKNOWN_TEXT = "-"
 
 
-def requests_text(requests: ProfiledRequests, count: int = SHOWN) -> str:
-    """Return the table of the slowest requests, and how much of the tail is a wait before sending."""
-    slow = requests.slowest(count)
+def requests_text(slow: list[SlowRequest], count: int, wait: TailWait | None) -> str:
+    """Return the table of the slowest of `count` requests, and how much of the tail waits for sending."""
     parts = parts_of(slow)
     columns = [
         *(Column(name, right=True) for name in ("request", "latency", "queued", "service")),
@@ -34,22 +32,21 @@ def requests_text(requests: ProfiledRequests, count: int = SHOWN) -> str:
         Column("longer than around the median", right=False),
     ]
     lines = [
-        f"slowest {len(slow):,} of {len(requests):,} requests by service time",
+        f"slowest {len(slow):,} of {count:,} requests by service time",
         text_table(columns, [_cells(each, parts) for each in slow]),
     ]
-    return "\n".join([*lines, *notes_of(requests, slow)])
+    return "\n".join([*lines, *notes_of(slow, wait)])
 
 
-def parts_of(slow: list[SlowRequest]) -> list[Part]:
+def parts_of(slow: list[SlowRequest]) -> list[TimePart]:
     """Return the parts that a table shows: those that are not 0 everywhere."""
     used = {part for each in slow for part, time_ns in (each.parts_ns or {}).items() if time_ns}
-    return [part for part in Part if part in used]
+    return [part for part in TimePart if part in used]
 
 
-def notes_of(requests: ProfiledRequests, slow: list[SlowRequest]) -> list[str]:
+def notes_of(slow: list[SlowRequest], wait: TailWait | None) -> list[str]:
     """Return what a reader of the table must know."""
     found = []
-    wait = requests.tail_wait()
     if wait is not None:
         found.append(
             f"latency above p99 ({format_duration(wait.latency_ns)}): "
@@ -82,7 +79,7 @@ def cause_text(cause: Cause | None) -> str:
     return f"+{format_duration(cause.excess_ns)} {shorten(name, _LONGEST)}"
 
 
-def _cells(each: SlowRequest, parts: list[Part]) -> list[str]:
+def _cells(each: SlowRequest, parts: list[TimePart]) -> list[str]:
     times = (each.latency_ns, each.queued_ns, each.service_ns)
     known = each.parts_ns
     shown = [UNKNOWN_TEXT if known is None else time_text(known[part]) for part in parts]
