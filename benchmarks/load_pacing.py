@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How precisely requests start when they are due: gpuprof's pacer, time.sleep, and asyncio.
+"""How precisely requests start when they are due: gpuprof's pacer, LoadGen, time.sleep, and asyncio.
 
     python benchmarks/load_pacing.py [--rate 1000] [--seconds 5] [--seed 5]
 
 All run one Poisson plan in one process, one after the other. `late` is the start minus the planned time, KS
 the distance of the gaps between starts from an exponential distribution (a perfect pacer has about 0.9 over
-the square root of the number of requests). The last line is the cost of a request to a target that does
-nothing.
+the square root of the number of requests). LoadGen makes a Poisson plan of its own, and is measured where
+mlcommons-loadgen is installed, by the delays in its trace. The last line is the cost of a request to a target
+that does nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
+import re
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +85,37 @@ def of_asyncio(plan: Nanoseconds) -> Nanoseconds:
     return asyncio.run(run())
 
 
+LOADGEN = """
+import os, sys
+import mlperf_loadgen as api
+
+def issue(samples):
+    api.QuerySamplesComplete([api.QuerySampleResponse(each.id, 0, 0) for each in samples])
+
+settings, output, logs = api.TestSettings(), api.LogOutputSettings(), api.LogSettings()
+settings.scenario, settings.mode = api.TestScenario.Server, api.TestMode.PerformanceOnly
+settings.server_target_qps, settings.min_query_count = float(sys.argv[1]), int(sys.argv[2])
+settings.server_target_latency_ns, settings.min_duration_ms = 10**9, 0
+output.outdir, logs.log_output, logs.enable_trace = sys.argv[3], output, True
+library = api.ConstructQSL(1024, 1024, lambda _: None, lambda _: None)
+target = api.ConstructSUT(issue, lambda: None)
+api.StartTestWithLogSettings(target, library, settings, logs, "no-audit.config")
+os._exit(0)
+"""
+
+
+def of_loadgen(rate: float, count: int) -> tuple[Nanoseconds, Nanoseconds]:
+    """Return the plan of LoadGen and its lateness: the delays of issuing, as its trace has them."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-c", LOADGEN, str(rate), str(count), folder]
+        subprocess.run(words, check=True, timeout=600, stdout=subprocess.DEVNULL)
+        text = (Path(folder) / "mlperf_log_trace.json").read_text(encoding="utf-8")
+    pattern = r'"name":"Latency","ph": "C","pid":\d+,"ts":([\d.]+),"args":\{ "issue_delay":(\d+)'
+    found = np.array([(float(at), float(late)) for at, late in re.findall(pattern, text)])
+    found = found[np.argsort(found[:, 0])]
+    return (found[:, 0] * 1e3).astype(np.int64), found[:, 1].astype(np.int64)
+
+
 PACERS: dict[str, Callable[[Nanoseconds], Nanoseconds]] = {
     "gpuprof, native": of_pacer,
     "gpuprof, Python call": of_driver,
@@ -109,11 +145,13 @@ def main() -> None:
         f"{len(plan):,} requests at {options.rate:g}/s; the plan's KS {distance_from_exponential(plan):.4f}"
     )
     first_p99 = None
-    for name, measure in PACERS.items():
-        late = measure(plan)
+    runs = [(name, plan, measure(plan)) for name, measure in PACERS.items()]
+    if importlib.util.find_spec("mlperf_loadgen") is not None:
+        runs.append(("LoadGen", *of_loadgen(options.rate, len(plan))))
+    for name, planned, late in runs:
         p50, p99 = np.quantile(late, (0.5, 0.99)) / 1e3
         first_p99 = first_p99 or p99
-        distance = distance_from_exponential(plan + late)
+        distance = distance_from_exponential(planned + late)
         print(
             f"{name:<22} late p50 {p50:8.1f} us, p99 {p99:8.1f} us ({p99 / first_p99:5.1f}x), "
             f"KS {distance:.4f}"
