@@ -195,7 +195,7 @@ def test_a_narrow_window_does_not_scroll_sideways(
         assert page.locator("#drill").bounding_box()["width"] == 390
 
 
-def test_a_folder_without_runs_says_how_to_make_one(browser: Any, tmp_path: Path) -> None:
+def test_a_folder_without_runs_shows_how_to_make_one(browser: Any, tmp_path: Path) -> None:
     with serving(tmp_path) as served, opened(browser, served.address) as page:
         assert "gpuprof run train.py" in page.locator("#no-runs").inner_text()
         assert page.locator("#no-entries").is_visible()

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpuprof.cli.main import execute
+
 MODELS = Path(__file__).parents[1] / "support" / "bench_models.py"
 COLUMNS = (
     "framework,model,device,device_type,batch_size,input_shape,dtype,latency_p50_ms,latency_p95_ms,"
@@ -357,6 +359,19 @@ def test_a_cold_and_a_warm_start(bench: Any) -> None:
     document = json.loads(bench("doubled", "--startup", "--json").stdout)
     assert set(document["startup"]) == {"cold", "warm"}
     assert all(each["total_s"] > 0 for each in document["startup"].values())
+
+
+def test_the_command_for_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["startup", f"{MODELS}:doubled", "--runs", "2", "--input-shape", "3"]
+    assert execute([*words, "--json", "--limit", "600"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    starts = [document["cold"], *document["warm"]]
+    assert len(starts) == 3
+    for parts in starts:
+        total_s = parts.pop("total_s")
+        assert total_s == pytest.approx(sum(parts.values()))
+    assert execute([*words, "--limit", "0.000001"]) == 1
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()][-1] == "total"
 
 
 @pytest.mark.parametrize(

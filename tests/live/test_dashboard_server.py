@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard's server: who is answered, what is refused, and that nothing in the folder is changed."""
+"""The dashboard's server: who may ask, what is refused, and that nothing in the folder is changed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def id_of(served: Served, path: str) -> str:
     return found
 
 
-# --- who is answered -----------------------------------------------------------------------------
+# --- who may ask -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_foreign_host_is_refused(served: Served, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
-def test_names_of_loopback_are_answered(served: Served, host: str) -> None:
+def test_names_of_loopback_are_served(served: Served, host: str) -> None:
     assert served.get("/", Host=f"{host}:{served.port}")[0] == 200
 
 
@@ -79,11 +79,11 @@ def test_a_page_of_another_site_may_link_to_the_first_page_only(served: Served) 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 @pytest.mark.parametrize("path", ["/", "/api/catalog", "/events"])
-def test_only_get_is_answered(served: Served, method: str, path: str) -> None:
+def test_only_get_is_allowed(served: Served, method: str, path: str) -> None:
     assert served.get(path, method)[0] == 405
 
 
-def test_every_answer_has_the_headers(served: Served) -> None:
+def test_every_response_has_the_headers(served: Served) -> None:
     for path, host in (("/", ""), ("/api/models", ""), ("/nowhere", ""), ("/", "evil.example")):
         _, headers, _ = served.get(path, **({"Host": host} if host else {}))
         assert headers["X-Content-Type-Options"] == "nosniff"

@@ -4,95 +4,23 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
+import re
+import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from live_program import Recorded
 from refusals import refused
 
 import gpuprof
 from gpuprof.errors import GpuprofError, RunError
 from gpuprof.live.feed import Feed, largest
-from gpuprof.live.processes import MachineWatch, ProcessWatch, read_process
+from gpuprof.live.processes import MachineWatch, ProcessWatch, rank_of, read_process
 from gpuprof.live.snapshot import LiveCallFigures, MissingReason, RunState, Unavailable
 from gpuprof.live.target import open_feed, run_of
-
-# Each line of standard input is a command; a line follows each.
-PROGRAM = textwrap.dedent("""\
-    import sys, threading
-    from pathlib import Path
-    from gpuprof.record.collector import offer_collector
-    offer_collector()
-    import torch, gpuprof
-    from gpuprof.record.options import RecordingOptions
-    from gpuprof.record.recording import Recording
-    from gpuprof.record.recording_folder import create_folder
-    folder = Path(sys.argv[1])
-    create_folder(folder)
-    recording = Recording(folder, RecordingOptions(python=False))
-    recording.start()
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-    optimizer = torch.optim.SGD(model.parameters())
-    def side():
-        for _ in range(20):
-            with gpuprof.span("side"):
-                torch.ones(3) * 2.0
-    def train(count):
-        for _ in range(count):
-            optimizer.zero_grad()
-            model(torch.ones(4, 8)).sum().backward()
-            optimizer.step()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        if line == "end\\n":
-            recording.stop()
-        elif line == "die\\n":
-            import os
-            os._exit(0)
-        else:
-            thread = threading.Thread(target=side)
-            thread.start()
-            train(int(line))
-            thread.join()
-        print("done", flush=True)
-    """)
-
-
-class Recorded:
-    """A program that records, and runs the commands it gets."""
-
-    def __init__(self, folder: Path) -> None:
-        self.run = folder / "live.gpuprof"
-        script = folder / "program.py"
-        script.write_text(PROGRAM)
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), str(self.run)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._line() == "ready\n"
-
-    def send(self, command: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{command}\n")
-        self.process.stdin.flush()
-        assert command == "die" or self._line() == "done\n"
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
-
-    def close(self) -> int:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        code = self.process.wait()
-        self.process.stdout.close()
-        return code
+from gpuprof.live.text import snapshot_text
+from gpuprof.live.totals import Totals
 
 
 @pytest.fixture
@@ -195,3 +123,92 @@ def test_the_others_are_summed_up() -> None:
     calls = [LiveCallFigures("operator", name, 1, 10, 5) for name in "abc"]
     assert largest(calls, 3) == (calls, None)
     assert largest(calls, 1) == (calls[:1], LiveCallFigures("operator", "other", 2, 20, 10))
+
+
+def test_the_last_frame_is_the_summary_of_the_closed_run(recorded: Recorded) -> None:
+    feed, totals, last = Feed(recorded.run), Totals(), None
+    for command in ("4", "11", "2", "end"):
+        recorded.send(command)
+        last = feed.poll()
+        totals.add(last)
+    assert last is not None
+    found = totals.in_place_of(last)
+    text = snapshot_text(found)
+    run = gpuprof.open(recorded.run)
+    operators = {(each.kind, each.name): each for each in found.calls_of("operator", "backward")}
+    for row in run.summary(by="operator").rows:
+        live = operators.pop((row.kind, row.name))
+        assert live.calls == row.calls
+        assert live.self_ns == pytest.approx(row.own_ns, rel=0.001, abs=row.calls)
+    assert not operators
+    assert isinstance(found.layers, tuple)
+    layers = {each.name: each for each in found.layers}
+    for row in run.summary(by="layer").rows:
+        # The backward pass of a layer is known when the run is closed.
+        forward_ns = row.own_ns - (row.backward_own_ns or 0)
+        live = layers.pop(row.name)
+        assert live.calls == row.calls
+        assert live.self_ns == pytest.approx(forward_ns, rel=0.001, abs=row.calls)
+        assert re.search(rf"^{re.escape(row.name)} .* {row.calls}$", text, re.MULTILINE)
+    assert not layers
+
+
+def test_two_views_see_the_same_and_write_nothing(recorded: Recorded) -> None:
+    recorded.send("2")
+    before = contents(recorded.run)
+    feeds = [Feed(recorded.run), Feed(recorded.run)]
+    first, second = (feed.poll() for feed in feeds)
+    assert isinstance(first.calls, tuple)
+    assert isinstance(second.calls, tuple)
+    counts = [[(each.kind, each.name, each.calls) for each in view.calls] for view in (first, second)]
+    assert counts[0] == counts[1] != []
+    assert contents(recorded.run) == before
+
+
+def contents(folder: Path) -> dict[Path, tuple[int, int]]:
+    """All that is in a folder: sizes and when the content was changed by a write."""
+    found = [folder, *folder.rglob("*")]
+    return {
+        path: (path.stat().st_size, path.stat().st_ctime_ns) for path in found if path.suffix != ".stacks"
+    }
+
+
+def test_a_suspended_program_is_shown_as_stopped(recorded: Recorded) -> None:
+    recorded.send("1")
+    feed = Feed(recorded.run)
+    assert not feed.poll().processes[0].is_stopped
+    recorded.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, recorded.process.pid, os.WSTOPPED | os.WNOWAIT)
+    try:
+        snapshot = feed.poll()
+    finally:
+        recorded.process.send_signal(signal.SIGCONT)
+    assert (snapshot.processes[0].is_stopped, snapshot.state) == (True, RunState.RECORDING)
+
+
+def test_one_process_is_chosen_and_then_all(recorded: Recorded) -> None:
+    feed = Feed(recorded.run)
+    feed.choose(recorded.process.pid + 1)
+    recorded.send("1")
+    assert feed.poll().calls == ()
+    feed.choose(recorded.process.pid)
+    recorded.send("1")
+    assert feed.poll().calls
+    feed.choose(None)
+    recorded.send("1")
+    assert feed.poll().calls
+
+
+def test_a_clock_that_is_set_back_changes_no_interval(recorded: Recorded) -> None:
+    day_ns = iter((10**18, 10**17, 10**16))
+    now_ns = iter((0, 10**9, 3 * 10**9))
+    feed = Feed(recorded.run, clock=lambda: next(now_ns), unix_clock=lambda: next(day_ns))
+    assert [feed.poll().interval_ns, feed.poll().interval_ns] == [10**9, 2 * 10**9]
+
+
+def test_a_rank_is_that_of_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    for content, rank in ((b"A=1\0RANK=3\0", 3), (b"LOCAL_RANK=2", 2), (b"RANK=x\0", None), (b"", None)):
+        (tmp_path / "7" / "environ").write_bytes(content)
+        assert rank_of(7, tmp_path) == rank
+    assert rank_of(8, tmp_path) is None

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuprof.analyze.devices import THROTTLE_REASONS
+from gpuprof.live.metrics import definitions
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEPLOY = REPOSITORY / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yml"
@@ -43,13 +46,24 @@ def test_every_used_metric_is_listed_and_every_listed_one_is_used() -> None:
 
 
 def test_the_listed_metrics_are_exported() -> None:
-    live = REPOSITORY / "src" / "gpuprof" / "live"
-    sources = "\n".join(path.read_text() for path in live.rglob("*.py"))
-    if "gpuprof_" not in sources:
-        pytest.skip("this revision has no gpuprof metrics")
-    # A counter may be named without the suffix that the exporter adds.
-    missing = [name for name in listed() if name.removesuffix("_total") not in sources]
-    assert not missing
+    known = {each.name: each for each in definitions.ALL}
+    for line in (DEPLOY / "metrics.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            name, kind, *labels = line.split()
+            assert (known[name].kind.value, list(known[name].labels)) == (kind, labels)
+
+
+def test_legends_and_conditions_use_labels_that_exist() -> None:
+    known = {each.name: {*each.labels, "instance", "le"} for each in definitions.ALL}
+    board = json.loads((DEPLOY / "grafana" / "gpuprof.json").read_text())
+    for target in (each for panel in board["panels"] for each in panel["targets"]):
+        for name in _NAME.findall(target["expr"]):
+            used = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            assert used <= known[re.sub(r"_(bucket|sum|count)$", "", name)]
+    reasons = {each.replace(" ", "_") for each in THROTTLE_REASONS.values()}
+    named = re.findall(r'reason!~"([^"]+)"', RULES.read_text())
+    assert named
+    assert all(set(each.split("|")) < reasons for each in named)
 
 
 def test_counters_are_only_used_as_rates() -> None:
@@ -97,6 +111,41 @@ def test_the_command_of_the_job_is_accepted() -> None:
     own, program = split_program(words, frozenset())
     assert program is not None
     run.make_parser(run.make_context("run", ["x.py"], resilient_parsing=True)).parse_args(own)
+
+
+@pytest.mark.parametrize("name", ["sidecar.yaml", "daemonset.yaml"])
+def test_the_commands_that_export_metrics_are_accepted(name: str) -> None:
+    from gpuprof.cli.metrics import TOKEN_VARIABLE, metrics
+
+    (pod,) = pods(DEPLOY / "kubernetes" / name)
+    containers = [*pod.get("initContainers", []), *pod["containers"]]
+    (container,) = (each for each in containers if each["name"] == "metrics")
+    command, *words = container["args"]
+    assert command == "metrics"
+    context = metrics.make_context("metrics", words)
+    assert context.params["host"] == "0.0.0.0"
+    assert context.params["port"] == container["ports"][0]["containerPort"]
+    assert TOKEN_VARIABLE in {each["name"] for each in container["env"]}
+    # The ids in the run's files are those of the namespace in which they are looked up.
+    assert name == "daemonset.yaml" or pod["shareProcessNamespace"]
+
+
+def test_the_command_of_the_server_is_accepted() -> None:
+    from gpuprof.bench.measure.readiness import RespondingUrl, parse_readiness
+    from gpuprof.cli.startup import startup
+
+    (pod,) = pods(DEPLOY / "kubernetes" / "server.yaml")
+    (container,) = pod["containers"]
+    command, *words = container["args"]
+    context = startup.make_context("startup", words)
+    assert command == "startup"
+    assert context.params["target"] == ("python", "/app/serve.py")
+    readiness = parse_readiness(context.params["ready"])
+    assert isinstance(readiness, RespondingUrl)
+    # The probe of Kubernetes asks what gpuprof asks.
+    assert readiness.path == container["startupProbe"]["httpGet"]["path"]
+    assert readiness.port == container["ports"][0]["containerPort"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
 
 
 def test_panels_of_the_dashboard_have_places_and_data_sources() -> None:

@@ -58,6 +58,7 @@ def _runs(path: str, version: str) -> bool:
 _TOOLS: dict[str, Callable[[], bool]] = {
     "nvrtc": _has_nvrtc,
     "nvdisasm": lambda: disassembler() is not None,
+    "prometheus": lambda: shutil.which("prometheus") is not None,
     **{f"Python 3.{minor}": partial(_is_python, f"3.{minor}") for minor in range(10, 15)},
 }
 

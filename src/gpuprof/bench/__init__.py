@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gpuprof.bench.models.pipeline import Pipeline
     from gpuprof.bench.models.recipes import RECIPES, Recipe
     from gpuprof.bench.optimize.model_file import write_distilled, write_optimized
+    from gpuprof.bench.ready_times import time_to_ready
     from gpuprof.bench.results.files import read_results
     from gpuprof.bench.suite import (
         BenchmarkConfig,
@@ -87,6 +88,7 @@ _PLACES = {
     "run_benchmark_suite": "suite",
     "run_comparison": "compare.run",
     "run_inference_benchmark": "suite",
+    "time_to_ready": "ready_times",
     "with_recipe": "frameworks",
     "write_distilled": "optimize.model_file",
     "write_optimized": "optimize.model_file",
@@ -148,6 +150,7 @@ __all__ = [
     "run_comparison",
     "run_inference_benchmark",
     "sustained_load_test",
+    "time_to_ready",
     "variable_load_test",
     "with_recipe",
     "write_distilled",

@@ -34,6 +34,7 @@ class Listed(NamedTuple):
 
 # Each is an attribute of its module, of the same name but for `import`.
 COMMANDS = {
+    "alert": Listed("alert", "Print alerts of a run, a process or results, by rules."),
     "bench": Listed("bench", "Measure latency, throughput, memory and energy of a model."),
     "capacity": Listed("capacity", "Plan how many machines a load needs."),
     "compare": Listed("compare", "Compare variants of a model."),
@@ -51,9 +52,10 @@ COMMANDS = {
     "optimize": Listed("optimize", "Write a quantized, pruned or distilled model as a file."),
     "roofline": Listed("pages", "Print the bottleneck of each layer and operator."),
     "run": Listed("run", "Run a Python program and record where its time goes."),
+    "startup": Listed("startup", "Measure the time until a model or a server is ready."),
     "suite": Listed("compare", "Compare the variants in a TOML file."),
     "summary": Listed("summary", "Print the time of a run, or what changed between runs."),
-    "top": Listed("top", "Print live figures of a run, a process or the machine."),
+    "top": Listed("top", "Show live figures of a program or the machine."),
     "whatif": Listed("whatif", "Predict the wall time of a run with changes."),
 }
 _ATTRIBUTES = {"import": "import_trace"}

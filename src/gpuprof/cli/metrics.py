@@ -18,9 +18,9 @@ from gpuprof.cli.options import typed
 
 if TYPE_CHECKING:
     from gpuprof.live.metrics.collector import MetricsCollector
-    from gpuprof.live.metrics.feeds import WatchedFeeds
     from gpuprof.live.metrics.otlp import OtlpPusher
     from gpuprof.live.metrics.server import MetricsServer
+    from gpuprof.live.watched_feeds import WatchedFeeds
 
 TOKEN_VARIABLE = "GPUPROF_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -88,7 +88,7 @@ def metrics(options: MetricsOptions) -> None:
     from gpuprof import __version__
     from gpuprof.cli.measuring import terminated_like_interrupted
     from gpuprof.live.metrics.collector import MetricsCollector
-    from gpuprof.live.metrics.feeds import WatchedFeeds
+    from gpuprof.live.watched_feeds import WatchedFeeds
 
     feeds = WatchedFeeds(options.target)
     collector = MetricsCollector(__version__, top=options.top)

@@ -51,7 +51,7 @@ class Feed:
         clock: Callable[[], int] = time.monotonic_ns,
         unix_clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._run = run
+        self.run = run
         self._clock, self._unix_clock = clock, unix_clock
         self._follower = None if run is None else RunFollower(run, _segments_of(run))
         self._watches = {each: ProcessWatch(each) for each in process_ids}
@@ -66,6 +66,11 @@ class Feed:
         """End the process that reads devices, if there is one."""
         if self._devices is not None:
             self._devices.close()
+
+    def choose(self, process_id: int | None) -> None:
+        """Sum up the calls and layers of one process from now on; None: of all."""
+        if self._follower is not None:
+            self._follower.choose(process_id)
 
     def poll(self) -> Snapshot:
         """Return the figures since the last call, or since the feed was made."""
@@ -102,7 +107,7 @@ class Feed:
             interval_ns=interval_ns,
             machine=machine,
             processes=self._processes(follower, interval_ns, now_ns),
-            run=str(self._run),
+            run=str(self.run),
             state=follower.state,
             allocator=Unavailable(MissingReason.NOT_RECORDED),
             requests=self._load.take(),
@@ -126,6 +131,8 @@ class Feed:
         """Whether nothing will come any more."""
         if self._follower is not None:
             return self._follower.state is not RunState.RECORDING
+        if self._load.is_over:
+            return True
         return bool(self._watches) and not any(each.is_alive for each in self._watches.values())
 
     def _watch(self, state: dict[str, Any]) -> ProcessWatch:
@@ -154,6 +161,11 @@ class LoadWatch:
         for process_id in process_ids:
             for path in mapped_files(process_id, LIVE_FILE):
                 self._open(path)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there was a load test, and it has ended."""
+        return self._follower is not None and self._follower.is_over
 
     def take(self) -> LiveRequestFigures | Unavailable:
         """Return the requests since the last time."""

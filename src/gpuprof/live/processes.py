@@ -62,6 +62,17 @@ def read_process(process_id: int, proc: Path = PROC) -> ProcessReading | None:
     )
 
 
+def rank_of(process_id: int, proc: Path = PROC) -> int | None:
+    """Return the rank in the environment that a process was started with; None without one, or if unknown."""
+    try:
+        words = (proc / str(process_id) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    values = dict(word.partition(b"=")[::2] for word in words)
+    rank = values.get(b"RANK") or values.get(b"LOCAL_RANK") or b""
+    return int(rank) if rank.isdigit() else None
+
+
 class ProcessWatch:
     """One process from reading to reading. A later process with the same id is another one."""
 
@@ -71,6 +82,7 @@ class ProcessWatch:
         self._last = read_process(process_id, proc)
         self._before: ProcessReading | None = None
         self.is_alive = _runs(self._last)
+        self.rank = rank_of(process_id, proc) if self.is_alive else None
 
     @property
     def started_ticks(self) -> int | None:
@@ -119,6 +131,8 @@ class ProcessWatch:
             ),
             spans=spans,
             waiting_ns=waiting_ns,
+            rank=self.rank,
+            is_stopped=now is not None and alive and now.state in "Tt",
             **self._sums(),
         )
 
@@ -212,11 +226,11 @@ class MachineWatch:
         return found
 
 
-def mapped_files(process_id: int, ending: str, proc: Path = PROC) -> list[Path]:
-    """Return the existing files with a name of this ending that a process has mapped; empty if unknown."""
+def mapped_files(process_id: int, suffix: str, proc: Path = PROC) -> list[Path]:
+    """Return existing files that a process has mapped whose names end so; empty if unknown."""
     try:
         lines = (proc / str(process_id) / "maps").read_text(errors="surrogateescape").splitlines()
     except OSError:
         return []
-    paths = (line.partition("/")[1] + line.partition("/")[2] for line in lines if line.endswith(ending))
+    paths = (line.partition("/")[1] + line.partition("/")[2] for line in lines if line.endswith(suffix))
     return [path for path in map(Path, dict.fromkeys(paths)) if path.exists()]

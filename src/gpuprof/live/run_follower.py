@@ -53,6 +53,10 @@ class RunFollower:
             "dropped_events": sum(state["dropped_events"] for state in self.processes()),
         }
 
+    def choose(self, process_id: int | None) -> None:
+        """Sum up the calls and layers of one process from now on; None: of all."""
+        self._spans.chosen = process_id
+
     def processes(self) -> list[dict[str, Any]]:
         """Return the state of each process, as the native core has it."""
         return self._spans.processes()

@@ -79,6 +79,7 @@ class LiveStepFigures:
     optimizer_ns: int | None = None
     data_ns: int | None = None
     other_ns: int | None = None
+    earlier_steps: int = 0  # of a sum: steps whose durations are not retained
 
     @property
     def mean_ns(self) -> float:
@@ -111,6 +112,8 @@ class ProcessFigures:
     written_bytes_per_s: float | Unavailable
     spans: int | Unavailable
     waiting_ns: int = 0  # how long a compilation or a garbage collection has lasted; 0: none does
+    rank: int | None = None  # of a launcher, as the process was started with
+    is_stopped: bool = False  # by a signal or a debugger
     cpu_s: float | Unavailable = _NO_PROCFS
     read_bytes: int | Unavailable = _NO_PROCFS
     written_bytes: int | Unavailable = _NO_PROCFS

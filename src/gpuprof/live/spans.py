@@ -44,6 +44,7 @@ class SpanFollower:
         self._windows: dict[int, StepWindow] = {}
         self._has_operators = False
         self.total_spans = 0
+        self.chosen: int | None = None  # the process whose calls and layers are summed up; None: all
 
     def poll(
         self, ended: Sequence[int] = (), *, has_operators: bool = True, most_events: int = MOST_EVENTS
@@ -106,8 +107,9 @@ class SpanFollower:
     def _take(self, process_id: int, rows: dict[str, Any]) -> None:
         self._learn()
         self.total_spans += len(rows["kind"])
-        self._add_calls(rows)
-        self._add_layers(rows)
+        if self.chosen is None or self.chosen == process_id:
+            self._add_calls(rows)
+            self._add_layers(rows)
         node = rows["path_id"].astype(np.int64)
         outermost = self._nodes.outermost(node)
         if outermost.any():

@@ -89,7 +89,9 @@ class StepWindow:
 
 def _figures(process_id: int, source: str, steps: list[Step]) -> LiveStepFigures:
     parts = {name: [getattr(step, name) for step in steps] for name in _PARTS}
-    known = {name: None if UNKNOWN in values else sum(values) for name, values in parts.items()}
+    known: dict[str, Any] = {
+        name: None if UNKNOWN in values else sum(values) for name, values in parts.items()
+    }
     durations = tuple(step.end_ns - step.begin_ns for step in steps)
     return LiveStepFigures(process_id, source, durations, **known)
 

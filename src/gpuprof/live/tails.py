@@ -38,6 +38,7 @@ class Tail:
         self.close()
 
 
+_LONGEST_LINE = 4096
 Reader = TypeVar("Reader")
 
 
@@ -66,3 +67,17 @@ class GrowingFolder(Generic[Reader]):
         for name in sorted(os.listdir(self._folder)):  # noqa: PTH208 - names are compared, not paths
             if name.endswith(self._suffix) and name not in self._readers:
                 self._readers[name] = self._make(Tail(self._folder / name))
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a text file that grows; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - _LONGEST_LINE, 0))
+            content = file.read(_LONGEST_LINE)
+    except OSError:
+        return ""
+    # A progress bar writes over its line.
+    lines = content.replace(b"\r", b"\n").split(b"\n")
+    return next((line.decode("utf-8", "replace") for line in reversed(lines) if line.strip()), "")

@@ -11,7 +11,7 @@ from typing import Any
 from gpuprof.live.alerts.conditions import Condition, Holds, condition_of
 from gpuprof.live.alerts.figures import AlertSubject
 from gpuprof.live.alerts.rules import AlertRule, AlertSeverity, RuleKind
-from gpuprof.live.alerts.text import alert_text
+from gpuprof.live.alerts.text import alert_line, alert_text
 from gpuprof.live.snapshot import Snapshot
 
 
@@ -41,6 +41,12 @@ class Alert:
 
     def __str__(self) -> str:
         return alert_text(self.code, self.values)
+
+    def line(self, source: str = "") -> str:
+        """Return it on one line, with its time and the run that is its source."""
+        at_ns = self.begin_unix_ns if self.end_unix_ns is None else self.end_unix_ns
+        head = f"{self.state.value} {self.severity.value} {self.rule}"
+        return alert_line(str(self), self.subject, head, source, at_ns)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON, with the text for people."""

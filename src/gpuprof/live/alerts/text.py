@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from gpuprof.live.alerts.figures import AlertSubject, SubjectKind
@@ -84,3 +85,10 @@ def alert_text(code: str, values: Mapping[str, Any]) -> str:
 def subject_text(subject: AlertSubject) -> str:
     """Return what an alert is about."""
     return escape_text(_SUBJECTS[subject.kind].format(key=subject.key))
+
+
+def alert_line(text: str, subject: AlertSubject, head: str, source: str, at_unix_ns: int) -> str:
+    """Return an alert with its time, `head` (state, severity and rule), run and subject."""
+    at = datetime.fromtimestamp(at_unix_ns / 1e9).astimezone().strftime("%H:%M:%S")
+    run = f"{escape_text(source)}, " if source else ""
+    return f"{at} {escape_text(head)}: {run}{subject_text(subject)}: {text}"

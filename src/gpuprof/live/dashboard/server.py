@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server of the dashboard: one page, one stream, and answers to GET requests by id."""
+"""The server of the dashboard: one page, one stream, and responses to GET requests by id."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Dashboard:
         self._problem: Problem | None = None
 
     async def run(self) -> None:
-        """Follow the folder and the runs until this is cancelled."""
+        """Follow the folder and the runs until the task ends."""
         await asyncio.gather(self._follow_runs(), self._follow_folder())
 
     async def _follow_runs(self) -> None:
@@ -164,7 +164,7 @@ async def _refuse(_request: Request, error: Exception) -> Response:
 
 
 class Routes:
-    """What can be asked for: the page, its stream, and answers by id."""
+    """What can be asked for: the page, its stream, and entries by id."""
 
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
@@ -188,7 +188,7 @@ class Routes:
         return [Route(path, handler, methods=["GET"]) for path, handler in found.items()]
 
     async def page(self, _request: Request) -> Response:
-        """Return the page; its script and style carry the nonce of this answer."""
+        """Return the page; its script and style carry the nonce of this response."""
         nonce = secrets.token_urlsafe(16)
         html, policy = dashboard_page(self._dashboard.root, nonce)
         return HTMLResponse(html, headers={"Content-Security-Policy": policy})

@@ -24,13 +24,12 @@ from gpuprof.live.snapshot import (
     Snapshot,
     Unavailable,
 )
+from gpuprof.live.watched_feeds import LINGER_S
 
 TOP = 20
 MOST_PROCESSES = 64
 OTHER = "other"
 Key: TypeAlias = tuple[str, Labels]
-# Counters of what has ended remain for a few scrapes, so that the last values are seen.
-LINGER_S = 60.0
 _PARTS = ("forward", "backward", "optimizer", "data", "other")
 _STATES = ("due", "sent", "ended", "failed")
 _QUANTILES = (("0.5", "p50_ns"), ("0.9", "p90_ns"), ("0.99", "p99_ns"))

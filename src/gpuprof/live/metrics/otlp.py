@@ -28,13 +28,13 @@ class OtlpPusher:
     """Pushes metrics in a thread of its own; raises UnavailableError without the extra `otel`."""
 
     def __init__(self, endpoint: str, collector: MetricsCollector, version: str) -> None:
+        self.endpoint = checked_endpoint(endpoint)
         self._sdk = _load("opentelemetry.sdk.metrics.export")
         resources = _load("opentelemetry.sdk.resources")
         scope = _load("opentelemetry.sdk.util.instrumentation")
         self._collector = collector
         self._resource = resources.Resource(_resource(collector, version))
         self._scope = scope.InstrumentationScope("gpuprof", version)
-        self.endpoint = checked_endpoint(endpoint)
         self._exporter = _load(_EXPORTER).OTLPMetricExporter(endpoint=self.endpoint, timeout=TIMEOUT_S)
         # Its retries are not of interest: a push that fails is reported by its result.
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())

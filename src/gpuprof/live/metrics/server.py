@@ -40,6 +40,7 @@ class MetricsServer(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 2 * MOST_CLIENTS
 
     def __init__(
         self, host: str, port: int, text: Callable[[TextFormat], bytes], *, token: str | None = None
@@ -94,14 +95,14 @@ class MetricsServer(ThreadingHTTPServer):
         return name.lower() in names and port in ("", str(self.server_port))
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; beyond MOST_CLIENTS close the connection."""
+        """Respond in a thread of its own; beyond MOST_CLIENTS close the connection."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer one connection."""
+        """Respond to one connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -119,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         status = self._status()
         if status is not HTTPStatus.OK:
-            self._answer(status, f"{status.phrase}\n".encode(), "text/plain; charset=utf-8")
+            self._respond(status, f"{status.phrase}\n".encode(), "text/plain; charset=utf-8")
             return
         text_format = chosen_format(self.headers.get("Accept", ""))
         body = self.server.body(text_format)
@@ -127,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         if "gzip" in self.headers.get("Accept-Encoding", "").replace(" ", "").split(","):
             body = gzip.compress(body, compresslevel=1)
             more["Content-Encoding"] = "gzip"
-        self._answer(status, body, text_format.value, more)
+        self._respond(status, body, text_format.value, more)
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -148,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         is_same = hmac.compare_digest(given.strip().encode("utf-8", "replace"), token.encode())
         return is_same and scheme.lower() == "bearer"
 
-    def _answer(
+    def _respond(
         self, status: HTTPStatus, body: bytes, content_type: str, more: dict[str, str] | None = None
     ) -> None:
         self.send_response(status)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from gpuprof.run.format import KINDS
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN, UNKNOWN_LONG
 from gpuprof.run.imports.import_facts import ImportFacts, NotImported, imported_meta, process_text
 from gpuprof.run.parts import write_meta
+from gpuprof.run.stacks import Stacks
 from gpuprof.run.table_writer import TableWriter
 from gpuprof.run.temporary import PlainPath
 
@@ -81,7 +82,12 @@ _RECORDS_VIEW = """
 class ImportedRun:
     """Gathers intervals and GPU records; `finish` writes the run. All times are the trace's own."""
 
-    def __init__(self, target: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self,
+        target: Path,
+        connection: duckdb.DuckDBPyConnection,
+        stacks_at: Callable[[int], Stacks] | None = None,
+    ) -> None:
         self._target = target
         self._connection = connection
         self._name_ids: dict[str, int] = {}
@@ -90,7 +96,8 @@ class ImportedRun:
         self._graphs = 0
         self._origin_ns = 0
         connection.execute("SET threads = 2")
-        self._writer = TableWriter(connection, target)
+        self._stacks_at = stacks_at
+        self._writer = TableWriter(connection, target, keeps_spans=stacks_at is not None)
         self._writer.gpu.prepare()
         connection.execute(f"ATTACH '{target / _SCRATCH / 'import.duckdb'}' AS scratch")
         for table, types in (("spans", _SPAN_TYPES), ("records", _RECORD_TYPES)):
@@ -145,7 +152,10 @@ class ImportedRun:
         nodes = self._write_spans(nester, processes, process_names, left_out)
         decoded = {"tree": nester.finish(), "names": list(self._name_ids)}
         self._write_gpu(processes, nodes)
-        self._writer.write_tree(decoded)
+        stacks = None if self._stacks_at is None else self._stacks_at(self._origin_ns)
+        if stacks is not None:
+            self._writer.write_stacks(stacks)
+        self._writer.write_tree(decoded, stacks)
         self._writer.ensure_tables()
         if crossings := nester.crossings():
             facts.notes.append(note(NoteCode.INTERVALS_CROSS, count=crossings))
@@ -153,6 +163,7 @@ class ImportedRun:
         meta = imported_meta(
             facts, [process for process, _ in processes], origin_ns=self._origin_ns, gpu=self._gpu_counts()
         )
+        meta["stacks"] = None if stacks is None else stacks.summary()
         return write_meta(self._target, meta)
 
     def _write_spans(
@@ -164,6 +175,7 @@ class ImportedRun:
     ) -> dict[int, int]:
         """Write all intervals but those at the places in `left_out`; returns the processes' nodes."""
         nodes, row = {}, 0
+        batches: list[Columns] = []
         for (process, first_row), name in zip(processes, process_names, strict=True):
             nodes[process["process_id"]] = nester.begin_process(process["process_id"], name)
             for rows in self._batches(first_row, process["spans"]):
@@ -173,7 +185,11 @@ class ImportedRun:
                 row += count
                 placed = nester.add(rows)
                 columns = _span_columns(rows, placed)
+                if self._stacks_at is not None:
+                    batches.append(columns)
                 self._writer.add_batch(process, columns, self._links(rows, placed), self._fresh_names())
+        if self._stacks_at is not None:
+            _with_self_times(batches)
         return nodes
 
     def _forwarded(
@@ -297,9 +313,32 @@ def _span_columns(rows: Columns, placed: Columns) -> Columns:
     return {**own, **{name: placed[name] for name in ("span_id", "parent_id", "depth", "path_id")}}
 
 
+def _with_self_times(batches: list[Columns]) -> None:
+    """Add the column `own_ns` to all spans of a run: the duration without that of the spans inside."""
+    if not batches:
+        return
+    span_id, parent_id, duration = (
+        np.concatenate([batch[name].astype(np.int64) for batch in batches])
+        for name in ("span_id", "parent_id", "duration_ns")
+    )
+    inside = np.bincount(
+        parent_id[parent_id >= 0], weights=duration[parent_id >= 0], minlength=int(span_id.max()) + 1
+    )
+    own = duration - inside[span_id].astype(np.int64)
+    first = 0
+    for batch in batches:
+        batch["own_ns"] = own[first : first + len(batch["span_id"])]
+        first += len(batch["span_id"])
+
+
 @contextmanager
-def imported_run(path: str | os.PathLike[str]) -> Iterator[ImportedRun]:
-    """Make the run's folder and what writes it. Where the block fails, the folder is removed."""
+def imported_run(
+    path: str | os.PathLike[str], stacks_at: Callable[[int], Stacks] | None = None
+) -> Iterator[ImportedRun]:
+    """Make the run's folder and what writes it. Where the block fails, the folder is removed.
+
+    `stacks_at` returns stack samples of the same processes, for the run's origin.
+    """
     import duckdb
 
     target = Path(path)
@@ -307,7 +346,7 @@ def imported_run(path: str | os.PathLike[str]) -> Iterator[ImportedRun]:
     plain = PlainPath(target)
     connection = connect_database()
     try:
-        yield ImportedRun(plain.path, connection)
+        yield ImportedRun(plain.path, connection, stacks_at)
     except BaseException as error:
         connection.close()
         shutil.rmtree(target, ignore_errors=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The feeds that metrics come from: one run, process or machine; or all runs in a folder, as they appear."""
+"""The feeds of a view: one run, process or machine; or all runs in a folder, as they appear."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 from gpuprof.errors import GpuprofError
 from gpuprof.live.feed import Feed
-from gpuprof.live.metrics.collector import LINGER_S
 from gpuprof.live.snapshot import Snapshot
 from gpuprof.live.target import open_feed
 from gpuprof.load.published import LIVE_FILE
@@ -19,6 +18,8 @@ from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS
 from gpuprof.run.format import META_FILE
 
 MOST_RUNS = 32
+# A run that has ended is followed for a while, so that its last figures are seen.
+LINGER_S = 60.0
 MACHINE = ""
 _RUN_FILES = (META_FILE, RECORDING_FILE, LIVE_FILE)
 _Identity: TypeAlias = tuple[str, int, int]
@@ -57,6 +58,11 @@ class WatchedFeeds:
             feed.close()
 
     @property
+    def is_folder(self) -> bool:
+        """Whether these are the runs of a folder, and the machine."""
+        return self._folder is not None
+
+    @property
     def is_over(self) -> bool:
         """Whether the only source has ended; a folder or a machine does not."""
         return self._folder is None and self._feeds[MACHINE].is_over
@@ -79,7 +85,8 @@ class WatchedFeeds:
             if len(self._feeds) > MOST_RUNS or identity in self._known:
                 continue
             if name in self._feeds:
-                self._end(name)  # a later run of the same name
+                self._end(name)  # a later run of the same name begins with the next poll
+                continue
             self._known.add(identity)
             # One that is damaged, or was closed or removed since it was listed, has no metrics.
             with contextlib.suppress(GpuprofError, OSError, ValueError):

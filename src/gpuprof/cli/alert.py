@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof alert`: apply rules to running programs or to a folder of results."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprof.cli.options import typed
+
+if TYPE_CHECKING:
+    from gpuprof.live.alerts.engine import Alert
+    from gpuprof.live.alerts.rules import AlertRule
+    from gpuprof.live.alerts.webhook import Webhook
+
+EXIT_FIRED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertOptions:
+    """The options of `gpuprof alert`."""
+
+    target: str | None
+    rules: str | None
+    once: bool
+    interval: float
+    webhook: str | None
+    allow_remote: tuple[str, ...]
+    as_json: bool
+
+
+@click.command("alert")
+@click.argument("target", metavar="[RUN|PID|FOLDER]", required=False)
+@click.option("--rules", metavar="FILE.toml", help="Apply the rules in this file. Default: built-in rules.")
+@click.option("--once", is_flag=True, help="Apply the rules to one interval and exit.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=3600),
+    metavar="SECONDS",
+    default=1.0,
+    show_default=True,
+    help="Length of an interval.",
+)
+@click.option("--webhook", metavar="URL", help="Post each alert that fires or clears as JSON to URL.")
+@click.option(
+    "--allow-remote",
+    metavar="HOST",
+    multiple=True,
+    help="Let --webhook post to HOST, which is not this machine. Repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per alert.")
+@typed(AlertOptions)
+def alert(options: AlertOptions) -> None:
+    """Print alerts of RUN while it is recorded, of the process PID, or of all runs in FOLDER.
+
+    In a FOLDER of results of gpuprof bench, compare the newest file with those since the last change. Without
+    a target, apply the rules to the machine. Exit with 1 if an alert fired, with 0 if none did.
+    """
+    from gpuprof.live.alerts.results import has_results
+    from gpuprof.live.alerts.rules import BUILT_IN_RULES
+    from gpuprof.live.alerts.rules_file import read_rules
+
+    rules = BUILT_IN_RULES if options.rules is None else read_rules(Path(options.rules))
+    printed = _Printed(options)
+    with contextlib.closing(printed):
+        if options.target is not None and Path(options.target).is_dir() and has_results(Path(options.target)):
+            _of_results(Path(options.target), rules, printed)
+        else:
+            _of_programs(options, rules, printed)
+    click.get_current_context().exit(EXIT_FIRED if printed.fired else 0)
+
+
+class _Printed:
+    """Prints alerts, and sends them to the webhook."""
+
+    def __init__(self, options: AlertOptions) -> None:
+        self.fired = 0
+        self._as_json = options.as_json
+        self._webhook: Webhook | None = None
+        if options.webhook is not None:
+            from gpuprof.live.alerts.webhook import Webhook
+
+            self._webhook = Webhook(options.webhook, options.allow_remote)
+
+    def show(self, source: str, alert: Alert) -> None:
+        from gpuprof.live.alerts.engine import AlertState
+        from gpuprof.live.alerts.watch import alert_document
+
+        self.fired += alert.state is AlertState.FIRING
+        document = alert_document(source, alert)
+        click.echo(json.dumps(document) if self._as_json else alert.line(source))
+        sys.stdout.flush()
+        if self._webhook is not None:
+            self._webhook.send(document)
+
+    def close(self) -> None:
+        if self._webhook is None:
+            return
+        self._webhook.close()
+        if lost := self._webhook.failed + self._webhook.dropped + self._webhook.waiting:
+            click.echo(f"warning: the webhook did not take {lost} of its alerts", err=True)
+
+
+def _of_results(folder: Path, rules: tuple[AlertRule, ...], printed: _Printed) -> None:
+    from gpuprof.live.alerts.results import result_alerts
+    from gpuprof.live.alerts.rules import RegressionRule
+
+    rule = next((each for each in rules if isinstance(each, RegressionRule)), None)
+    for each in () if rule is None else result_alerts(folder, rule):
+        printed.show("", each)
+
+
+def _of_programs(options: AlertOptions, rules: tuple[AlertRule, ...], printed: _Printed) -> None:
+    from gpuprof.cli.measuring import terminated_like_interrupted
+    from gpuprof.live.alerts.watch import AlertWatch
+    from gpuprof.live.watched_feeds import WatchedFeeds
+
+    feeds = WatchedFeeds(options.target)
+    watch = AlertWatch(rules, is_folder=feeds.is_folder, is_one_look=options.once)
+    with contextlib.closing(feeds), terminated_like_interrupted(), contextlib.suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(options.interval)
+            for source, snapshot in feeds.poll():
+                for each in watch.update(source, snapshot):
+                    printed.show(source, each)
+            for source in feeds.ended:
+                watch.forget(source)
+            if options.once or feeds.is_over:
+                return

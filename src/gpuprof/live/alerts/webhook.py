@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends alerts to a webhook: one POST of JSON for each that fires or clears, in a thread of its own.
+
+A webhook that hangs delays nothing: a request has a timeout, and what cannot wait in the queue is dropped and
+counted. Redirects are not followed, and no proxy is used.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import ssl
+import threading
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from gpuprof.errors import GpuprofError
+from gpuprof.load.targets.address import ServerAddress, WireProtocol, parse_address, resolve
+
+TIMEOUT_S = 5.0
+MOST_WAITING = 100
+_HEADERS = {"Content-Type": "application/json", "User-Agent": "gpuprof"}
+
+
+class Webhook:
+    """One address that gets alerts. Raises GpuprofError for one of another machine that is not allowed."""
+
+    def __init__(
+        self, url: str, allowed_hosts: Collection[str] = (), *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        address = parse_address(url)
+        if address.protocol is not WireProtocol.HTTP:
+            raise GpuprofError("bad_webhook", f"--webhook {url!r} is not http or https")
+        self._address = _checked(address, allowed_hosts)
+        self._timeout_s = timeout_s
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
+        self.sent = self.failed = self.dropped = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many alerts were not tried yet."""
+        return self._waiting.qsize()
+
+    def send(self, alert: Mapping[str, Any]) -> None:
+        """Send an alert soon; drop it if too many wait."""
+        try:
+            self._waiting.put_nowait(json.dumps(alert).encode())
+        except queue.Full:
+            self.dropped += 1
+
+    def close(self) -> None:
+        """Wait for what was sent, at most as long as one request may take."""
+        try:
+            self._waiting.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(self._timeout_s)
+
+    def _run(self) -> None:
+        while (body := self._waiting.get()) is not None:
+            try:
+                is_taken = 200 <= self._post(self._address, body) < 300
+            except (OSError, http.client.HTTPException):
+                is_taken = False
+            if is_taken:
+                self.sent += 1
+            else:
+                self.failed += 1
+
+    def _post(self, address: ServerAddress, body: bytes) -> int:
+        # To the address that was checked, not to what the name means by now.
+        connection = _connection(address, self._timeout_s)
+        try:
+            connection.request("POST", address.path, body, {**_HEADERS, "Host": address.authority})
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+
+def _checked(address: ServerAddress, allowed_hosts: Collection[str]) -> ServerAddress:
+    try:
+        return resolve(address, allowed_hosts)
+    except GpuprofError as error:
+        if error.code != "remote_target":
+            raise
+        raise GpuprofError(
+            "remote_webhook",
+            f"--webhook: {address.host} is not this machine",
+            hint=f"if alerts may leave this machine, add --allow-remote {address.host}",
+        ) from error
+
+
+class _CheckedConnection(http.client.HTTPSConnection):
+    """Connects to an IP address, with the certificate of the host's name."""
+
+    def __init__(self, address: ServerAddress, timeout_s: float) -> None:
+        self._context = ssl.create_default_context()
+        super().__init__(address.resolved[0], address.port, timeout=timeout_s, context=self._context)
+        self._name = address.host
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=self._name)
+
+
+def _connection(address: ServerAddress, timeout_s: float) -> http.client.HTTPConnection:
+    if address.is_encrypted:
+        return _CheckedConnection(address, timeout_s)
+    return http.client.HTTPConnection(address.resolved[0], address.port, timeout=timeout_s)
