@@ -155,6 +155,7 @@ def test_help_is_there_for_every_verb(verb: tuple[str, ...]) -> None:
 def test_help_registers_only_what_works() -> None:
     listed = run_command("--help").stdout.split("Commands:")[1]
     assert [line.split()[0] for line in listed.strip().splitlines()] == [
+        "alert",
         "bench",
         "capacity",
         "compare",
@@ -172,6 +173,7 @@ def test_help_registers_only_what_works() -> None:
         "optimize",
         "roofline",
         "run",
+        "startup",
         "suite",
         "summary",
         "top",
