@@ -121,7 +121,7 @@ def browser_processes() -> list[int]:
 
 
 def many_entries(browser: Any, folder: Path, entries: int) -> None:
-    from dashboard_folders import write_many
+    from dashboard_folders import write_many  # type: ignore[import-not-found]
 
     write_many(folder, entries // 2, entries // 2)
     with command_serving(folder) as (address, server):
@@ -156,8 +156,8 @@ def training(browser: Any, folder: Path) -> None:
 
 def an_hour(browser: Any, folder: Path, intervals: int) -> None:
     """Send the points of an hour as fast as the page takes them, and print what they leave."""
-    from dashboard_server import serving
-    from simulated_feed import SimulatedFeed
+    from dashboard_server import serving  # type: ignore[import-not-found]
+    from simulated_feed import SimulatedFeed  # type: ignore[import-not-found]
 
     from gpuprof.live.dashboard.live_runs import LiveRuns
 

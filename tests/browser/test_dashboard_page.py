@@ -149,6 +149,14 @@ def test_two_runs_are_compared_by_the_keyboard(browser: Any, served: tuple[Serve
         page.locator("#selected button", has_text="Compare").click()
         page.locator("#drill table").first.wait_for()
         assert "span" in page.locator("#drill caption").first.inner_text()
+        chosen = {each["path"]: each["id"] for each in served[0].items().values()}
+        names = page.locator("#drill dd").all_inner_texts()[:2]
+        expected = served[0].json(f"/api/compare?old={chosen[names[0]]}&new={chosen[names[1]]}")["tables"][0]
+        for number, row in enumerate(expected["rows"]):
+            cells = page.locator("#drill tbody tr").nth(number).locator("th, td").all_inner_texts()
+            shown = float(cells[3].replace("−", "-").removesuffix("%"))
+            assert (cells[0], cells[4]) == (row["name"], row["state"])
+            assert shown == pytest.approx(100 * row["ratio"], abs=0.06)
         with page.expect_popup() as popup:
             page.locator("#drill a", has_text="Flame graph of the difference").click()
         popup.value.locator("html[data-ready]").wait_for(state="attached")
@@ -195,7 +203,7 @@ def test_a_narrow_window_does_not_scroll_sideways(
         assert page.locator("#drill").bounding_box()["width"] == 390
 
 
-def test_a_folder_without_runs_says_how_to_make_one(browser: Any, tmp_path: Path) -> None:
+def test_a_folder_without_runs_shows_how_to_make_one(browser: Any, tmp_path: Path) -> None:
     with serving(tmp_path) as served, opened(browser, served.address) as page:
         assert "gpuprof run train.py" in page.locator("#no-runs").inner_text()
         assert page.locator("#no-entries").is_visible()

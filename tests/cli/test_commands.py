@@ -155,9 +155,11 @@ def test_help_is_there_for_every_verb(verb: tuple[str, ...]) -> None:
 def test_help_registers_only_what_works() -> None:
     listed = run_command("--help").stdout.split("Commands:")[1]
     assert [line.split()[0] for line in listed.strip().splitlines()] == [
+        "alert",
         "bench",
         "capacity",
         "compare",
+        "dashboard",
         "demo",
         "doctor",
         "explain",
@@ -166,6 +168,7 @@ def test_help_registers_only_what_works() -> None:
         "gate",
         "import",
         "load",
+        "metrics",
         "nsys",
         "optimize",
         "roofline",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live section: points of recorded runs, their end, alerts, and streams that nobody reads."""
+"""The live section: points of recorded runs, their end, alerts, and streams without a reader."""
 
 from __future__ import annotations
 

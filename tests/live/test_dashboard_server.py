@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard's server: who is answered, what is refused, and that nothing in the folder is changed."""
+"""The dashboard's server: who may ask, what is refused, and that nothing in the folder is changed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def id_of(served: Served, path: str) -> str:
     return found
 
 
-# --- who is answered -----------------------------------------------------------------------------
+# --- who may ask -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_a_foreign_host_is_refused(served: Served, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
-def test_names_of_loopback_are_answered(served: Served, host: str) -> None:
+def test_names_of_loopback_are_served(served: Served, host: str) -> None:
     assert served.get("/", Host=f"{host}:{served.port}")[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/events", "/api/catalogue", "/api/models"])
+@pytest.mark.parametrize("path", ["/", "/events", "/api/catalog", "/api/models"])
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "https://127.0.0.1:{port}", "http://127.0.0.1:1"]
 )
@@ -73,17 +73,17 @@ def test_a_page_of_another_site_may_link_to_the_first_page_only(served: Served) 
     link = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
     assert served.get("/", **link)[0] == 200
     assert served.get(f"/view/{id_of(served, 'one.gpuprof')}/flamegraph", **link)[0] == 403
-    assert served.get("/api/catalogue", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors")[0] == 403
-    assert served.get("/api/catalogue", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="cors")[0] == 200
+    assert served.get("/api/catalog", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors")[0] == 403
+    assert served.get("/api/catalog", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="cors")[0] == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
-@pytest.mark.parametrize("path", ["/", "/api/catalogue", "/events"])
-def test_only_get_is_answered(served: Served, method: str, path: str) -> None:
+@pytest.mark.parametrize("path", ["/", "/api/catalog", "/events"])
+def test_only_get_is_allowed(served: Served, method: str, path: str) -> None:
     assert served.get(path, method)[0] == 405
 
 
-def test_every_answer_has_the_headers(served: Served) -> None:
+def test_every_response_has_the_headers(served: Served) -> None:
     for path, host in (("/", ""), ("/api/models", ""), ("/nowhere", ""), ("/", "evil.example")):
         _, headers, _ = served.get(path, **({"Host": host} if host else {}))
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -110,15 +110,15 @@ def test_the_nonce_of_a_page_is_new_and_that_of_its_policy(served: Served) -> No
 def test_the_token_becomes_a_cookie(folder: Path) -> None:
     with serving(folder, token="right-token") as served:
         assert served.get("/")[0] == 401
-        assert served.get("/api/catalogue?token=wrong")[0] == 401
+        assert served.get("/api/catalog?token=wrong")[0] == 401
         status, headers, body = served.get("/?token=right-token")
         assert status == 200
         assert b"right-token" not in body
         cookie, *attributes = headers["Set-Cookie"].split("; ")
         assert {"HttpOnly", "SameSite=Strict"} <= set(attributes)
-        assert served.get("/api/catalogue", Cookie=cookie)[0] == 200
-        assert served.get("/api/catalogue", Cookie=cookie[:-1])[0] == 401
-        assert served.get("/api/catalogue", Cookie="x" * 3000 + "=;;=\x7f")[0] == 401
+        assert served.get("/api/catalog", Cookie=cookie)[0] == 200
+        assert served.get("/api/catalog", Cookie=cookie[:-1])[0] == 401
+        assert served.get("/api/catalog", Cookie="x" * 3000 + "=;;=\x7f")[0] == 401
 
 
 def test_an_address_that_others_reach_needs_a_token(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_the_folder_grows_and_shrinks(tmp_path: Path) -> None:
         assert served.read(0) == {}
         paths = write_history(tmp_path / "deep" / "er", 3)
         record_run(tmp_path / "run.gpuprof")
-        before = served.json("/api/catalogue")["version"]
+        before = served.json("/api/catalog")["version"]
         items = served.read(4)
         paths[0].write_text(result_text(0, 77.0, 5), encoding="utf-8")
         gone = items["run.gpuprof"]["id"]
@@ -296,10 +296,10 @@ def test_the_folder_grows_and_shrinks(tmp_path: Path) -> None:
             )
         )
         assert "run.gpuprof" not in changed
-        since = served.json(f"/api/catalogue?since={before}")
+        since = served.json(f"/api/catalog?since={before}")
         assert gone in since["removed"] or since["whole"]
         # A version of another server: everything is sent.
-        assert served.json("/api/catalogue?since=999999")["whole"]
+        assert served.json("/api/catalog?since=999999")["whole"]
 
 
 def test_what_is_damaged_is_listed_with_its_reason(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ SHORT = {
     "async_server.py": ["--requests", "3"],
     "benchmark.py": ["--launches", "2"],
     "compare_outputs.py": ["--samples", "256"],
+    "dashboard.py": [],
     "difference.py": ["--steps", "20"],
     "load.py": ["--seconds", "0.5"],
     "load_openai.py": ["--duration", "0.5"],

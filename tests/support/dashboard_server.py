@@ -53,7 +53,7 @@ class Served:
         return found
 
     def items(self) -> dict[str, dict[str, Any]]:
-        return {each["path"]: each for each in self.json("/api/catalogue")["items"]}
+        return {each["path"]: each for each in self.json("/api/catalog")["items"]}
 
     def events(self) -> Iterator[tuple[str, Any]]:
         """Yield the events of a stream; it ends when the caller does."""

@@ -146,7 +146,7 @@ def checked_path(root: Path, path: str) -> Path:
 
 
 _IS_LINUX = sys.platform == "linux"
-# l_type, l_whence, l_start, l_len, l_pid; other systems have the first two at the end.
+# struct flock of fcntl(2): type, origin, start, length, process; other systems have the first two last.
 _FLOCK = struct.Struct("hhqqi4x" if _IS_LINUX else "qqihh")
 
 

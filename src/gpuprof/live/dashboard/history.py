@@ -26,7 +26,7 @@ UNITS = {"throughput": "/s", "memory": "B", "process-memory": "B", "energy": "J"
 
 
 @dataclass(slots=True)
-class Series:
+class TrendSeries:
     """The results of one model and technique in the order of time."""
 
     model: str
@@ -49,9 +49,9 @@ def models_of(items: Iterable[Item]) -> Plain:
     return dict(sorted(found.items(), key=lambda each: -each[1]["results"]))
 
 
-def series_of(items: Iterable[Item], model: str, metric: str) -> list[Series]:
+def series_of(items: Iterable[Item], model: str, metric: str) -> list[TrendSeries]:
     """Return the series of a model, those with the most results first."""
-    found: dict[str, Series] = {}
+    found: dict[str, TrendSeries] = {}
     for item in _results(items):
         digest = item.digest or {}
         for figures in digest["figures"]:
@@ -61,7 +61,7 @@ def series_of(items: Iterable[Item], model: str, metric: str) -> list[Series]:
                 where = _where(digest, figures)
                 technique = visible_text(figures["technique"])
                 key = json.dumps([technique, where])
-                series = found.setdefault(key, Series(model, technique, where, metric))
+                series = found.setdefault(key, TrendSeries(model, technique, where, metric))
                 series.points.append(_point(item, digest, figures, metric))
     for series in found.values():
         series.points.sort(key=lambda each: (each["t"], each["id"]))
@@ -98,8 +98,8 @@ def _point(item: Item, digest: Plain, figures: Plain, metric: str) -> Plain:
     }
 
 
-class History:
-    """Series with their change points. Those of an unchanged series are known."""
+class Trends:
+    """TrendSeries with their change points. Those of an unchanged series are known."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -119,7 +119,7 @@ class History:
             "series": _with_labels(found),
         }
 
-    async def _levels(self, series: Series) -> Plain:
+    async def _levels(self, series: TrendSeries) -> Plain:
         runs = [each["runs"] for each in series.points]
         is_higher = series.metric in HIGHER_IS_BETTER
         key = hashlib.blake2s(json.dumps([runs, is_higher]).encode("ascii")).hexdigest()
@@ -133,7 +133,7 @@ class History:
         return found
 
 
-def _plain_series(series: Series, levels: Plain) -> Plain:
+def _plain_series(series: TrendSeries, levels: Plain) -> Plain:
     points = [
         {**{name: each[name] for name in ("id", "t", "low", "high", "revision")}, "value": value}
         for each, value in zip(series.points, levels["figures"], strict=True)

@@ -163,12 +163,12 @@ def run_point(snapshot: Snapshot) -> Plain:
         "written": _sum(alive, lambda each: each.written_bytes_per_s),
         "spans": _sum(alive, lambda each: each.spans),
         "waiting_ns": max((each.waiting_ns for each in alive), default=0),
-        "layers": _shares(
+        "layers": _largest(
             [(each.name, each.self_ns) for each in snapshot.layers]
             if not isinstance(snapshot.layers, Unavailable)
             else []
         ),
-        "operators": _shares([(each.name, each.self_ns) for each in snapshot.calls_of("operator")]),
+        "operators": _largest([(each.name, each.self_ns) for each in snapshot.calls_of("operator")]),
         "no_operators": None if snapshot.operators is None else snapshot.operators.reason.value,
         "requests": _requests(snapshot.requests),
         "late": snapshot.is_late,
@@ -208,7 +208,7 @@ def _sum(
     return sum(known) if known and len(known) == len(values) else None
 
 
-def _shares(times: list[tuple[str, int]]) -> list[list[str | int]]:
+def _largest(times: list[tuple[str, int]]) -> list[list[str | int]]:
     """Return the names with the most time, and the time of the others."""
     ordered = sorted(times, key=lambda each: (-each[1], each[0]))
     shown: list[list[str | int]] = [

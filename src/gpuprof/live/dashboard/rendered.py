@@ -12,7 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from gpuprof.errors import GpuprofError
-from gpuprof.live.dashboard.catalogue import Catalogue
+from gpuprof.live.dashboard.catalog import Catalog
 from gpuprof.live.dashboard.items import Item, ItemState
 from gpuprof.live.dashboard.rendering import PAGES
 from gpuprof.live.dashboard.workers import Worker
@@ -27,15 +27,15 @@ _MORE_POLICY = "; frame-ancestors 'none'; sandbox allow-scripts allow-downloads 
 class RenderedPages:
     """Renders pages of entries in a worker of its own, one after the other."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
         self._worker = Worker()
         self._folder = tempfile.TemporaryDirectory(prefix="gpuprof-dashboard-")
         self._pages: OrderedDict[str, Path] = OrderedDict()
 
     def ready(self, wanted: str) -> Item:
         """Return an entry that can be read. Raises GpuprofError."""
-        item = self._catalogue.item(wanted)
+        item = self._catalog.item(wanted)
         if item is None:
             raise GpuprofError("no_such_item", "there is no such entry any more", hint="go back to the list")
         if item.state is not ItemState.READY:
@@ -63,7 +63,7 @@ class RenderedPages:
         """Return the comparison of two entries. Raises GpuprofError."""
         pair = {name: self.ready(each) for name, each in (("old", old), ("new", new))}
         sides = {name: [each.path, each.kind.value] for name, each in pair.items()}
-        found: dict[str, object] = await self._worker.call("compare", root=str(self._catalogue.root), **sides)
+        found: dict[str, object] = await self._worker.call("compare", root=str(self._catalog.root), **sides)
         return found
 
     async def _rendered(self, call: str, key: str, **arguments: str) -> Path:
@@ -72,7 +72,7 @@ class RenderedPages:
             self._pages.move_to_end(name)
             return self._pages[name]
         path = Path(self._folder.name) / f"{name}.html"
-        await self._worker.call(call, root=str(self._catalogue.root), out=str(path), **arguments)
+        await self._worker.call(call, root=str(self._catalog.root), out=str(path), **arguments)
         self._pages[name] = path
         while len(self._pages) > MOST_PAGES:
             _, old = self._pages.popitem(last=False)

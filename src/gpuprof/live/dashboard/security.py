@@ -65,7 +65,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether an address stands for all interfaces."""
+    """Whether an address is that of all interfaces."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -80,7 +80,7 @@ class Guard:
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it on."""
+        """Refuse a request, or pass it on."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -107,7 +107,7 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: Headers, given: str | None) -> tuple[int, str] | None:
         if scope["method"] not in ("GET", "HEAD"):
-            return 405, "only GET is answered: nothing can be changed over HTTP"
+            return 405, "only GET is allowed: nothing can be changed over HTTP"
         if _is_foreign(scope["path"], headers):
             return 403, "a request of another site"
         if self._access.is_token(given) or self._access.is_token(self._cookie_of(headers)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server of the dashboard: one page, one stream, and answers to GET requests by id."""
+"""The server of the dashboard: one page, one stream, and responses to GET requests by id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gpuprof.errors import GpuprofError
-from gpuprof.live.dashboard.catalogue import Catalogue
+from gpuprof.live.dashboard.catalog import Catalog
 from gpuprof.live.dashboard.exports import (
     ENTRY_COLUMNS,
     HISTORY_COLUMNS,
@@ -28,7 +28,7 @@ from gpuprof.live.dashboard.exports import (
     history_page,
     history_rows,
 )
-from gpuprof.live.dashboard.history import METRICS, History, models_of
+from gpuprof.live.dashboard.history import METRICS, Trends, models_of
 from gpuprof.live.dashboard.items import ItemState, Plain, Problem, item_id
 from gpuprof.live.dashboard.live_runs import LiveRuns
 from gpuprof.live.dashboard.page import dashboard_page
@@ -49,21 +49,21 @@ class Dashboard:
     def __init__(self, root: Path, *, live: LiveRuns | None = None, interval_s: float = INTERVAL_S) -> None:
         self.root = root
         self.reader = Worker()
-        self.catalogue = Catalogue(root, self.reader)
-        self.history = History(self.reader)
-        self.pages = RenderedPages(self.catalogue)
+        self.catalog = Catalog(root, self.reader)
+        self.history = Trends(self.reader)
+        self.pages = RenderedPages(self.catalog)
         self.live = live or LiveRuns(root)
         self.broadcast = Broadcast()
         self._interval_s = interval_s
         self._problem: Problem | None = None
 
     async def run(self) -> None:
-        """Follow the folder and the runs until this is cancelled."""
+        """Follow the folder and the runs until the task ends."""
         await asyncio.gather(self._follow_runs(), self._follow_folder())
 
     async def _follow_runs(self) -> None:
         while True:
-            recording = {each.item_id: each.path for each in self.catalogue.recording()}
+            recording = {each.item_id: each.path for each in self.catalog.recording()}
             point = await asyncio.to_thread(self.live.poll, recording)
             self.broadcast.publish("tick", {**point, **self._state()})
             await self._pause()
@@ -71,7 +71,7 @@ class Dashboard:
     async def _follow_folder(self) -> None:
         while True:
             try:
-                await self.catalogue.refresh()
+                await self.catalog.refresh()
                 self._problem = None
             except GpuprofError as error:
                 self._problem = Problem(error.code, error.message)
@@ -85,7 +85,7 @@ class Dashboard:
 
     def _state(self) -> Plain:
         problem = None if self._problem is None else self._problem.message
-        return {"version": self.catalogue.version, "problem": problem}
+        return {"version": self.catalog.version, "problem": problem}
 
     def first(self) -> Plain:
         """Return what a page needs to know when its stream begins."""
@@ -93,7 +93,7 @@ class Dashboard:
 
     def detail(self, wanted: str) -> Plain:
         """Return what is known of an entry: its figures, its pages, and the run or results next to it."""
-        item = self.catalogue.item(wanted)
+        item = self.catalog.item(wanted)
         if item is None:
             raise GpuprofError("no_such_item", "there is no such entry any more", hint="go back to the list")
         digest = item.digest or {}
@@ -109,10 +109,10 @@ class Dashboard:
                 for each in digest.get("figures", ())
             ],
             "facts": {**digest.get("machine", {}), **digest.get("versions", {})},
-            "run": item_id(run) if run and self.catalogue.item(item_id(run)) else None,
+            "run": item_id(run) if run and self.catalog.item(item_id(run)) else None,
             "results": [
                 {"id": each.item_id, "path": visible_text(each.path)}
-                for each in self.catalogue
+                for each in self.catalog
                 if (each.digest or {}).get("run") == item.path
             ],
         }
@@ -164,7 +164,7 @@ async def _refuse(_request: Request, error: Exception) -> Response:
 
 
 class Routes:
-    """What can be asked for: the page, its stream, and answers by id."""
+    """What can be asked for: the page, its stream, and entries by id."""
 
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
@@ -174,7 +174,7 @@ class Routes:
         found = {
             "/": self.page,
             "/events": self.events,
-            "/api/catalogue": self.catalogue,
+            "/api/catalog": self.catalog,
             "/api/models": self.models,
             "/api/history": self.history,
             "/api/items/{item}": self.item,
@@ -188,7 +188,7 @@ class Routes:
         return [Route(path, handler, methods=["GET"]) for path, handler in found.items()]
 
     async def page(self, _request: Request) -> Response:
-        """Return the page; its script and style carry the nonce of this answer."""
+        """Return the page; its script and style carry the nonce of this response."""
         nonce = secrets.token_urlsafe(16)
         html, policy = dashboard_page(self._dashboard.root, nonce)
         return HTMLResponse(html, headers={"Content-Security-Policy": policy})
@@ -199,15 +199,15 @@ class Routes:
             return PlainTextResponse("too many pages are open\n", 503, {"Retry-After": "10"})
         return EventStream(self._dashboard.broadcast, self._dashboard.first)
 
-    async def catalogue(self, request: Request) -> Response:
+    async def catalog(self, request: Request) -> Response:
         """Return the entries that have changed since a version."""
         since = request.query_params.get("since", "0")
         version = int(since) if since.isascii() and since.isdigit() and len(since) < 16 else 0
-        return JSONResponse(self._dashboard.catalogue.since(version))
+        return JSONResponse(self._dashboard.catalog.since(version))
 
     async def models(self, _request: Request) -> Response:
         """Return the models that have a history."""
-        return JSONResponse(models_of(self._dashboard.catalogue))
+        return JSONResponse(models_of(self._dashboard.catalog))
 
     async def history(self, request: Request) -> Response:
         """Return the history of a model."""
@@ -217,7 +217,7 @@ class Routes:
         model, metric = (request.query_params.get(each, "") for each in ("model", "metric"))
         if metric not in METRICS:
             raise GpuprofError("no_such_metric", "there is no such metric", hint=f"use {', '.join(METRICS)}")
-        return await self._dashboard.history.of(self._dashboard.catalogue, model, metric)
+        return await self._dashboard.history.of(self._dashboard.catalog, model, metric)
 
     async def item(self, request: Request) -> Response:
         """Return what is known of an entry, with the pages that it has."""
@@ -243,7 +243,7 @@ class Routes:
         """Return the history of a model as CSV, JSON or HTML."""
         form = request.path_params["form"]
         found = await self._history(request)
-        paths = {each.item_id: visible_text(each.path) for each in self._dashboard.catalogue}
+        paths = {each.item_id: visible_text(each.path) for each in self._dashboard.catalog}
         if form == "html":
             page = await asyncio.to_thread(history_page, found, paths)
             return _file(page, "text/html", "history.html")
@@ -251,7 +251,7 @@ class Routes:
 
     async def export_entries(self, request: Request) -> Response:
         """Return the list of entries as CSV or JSON."""
-        rows = entry_rows(self._dashboard.catalogue)
+        rows = entry_rows(self._dashboard.catalog)
         return await self._export(request.path_params["form"], rows, rows, ENTRY_COLUMNS, "entries")
 
     async def _export(

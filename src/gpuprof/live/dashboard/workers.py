@@ -42,8 +42,8 @@ class Worker:
                 raise
             self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._close_input)
         if "error" in reply:
-            error = reply["error"]
-            raise GpuprofError(error["code"], error["message"], hint=error["hint"])
+            code, message, hint = (str(reply["error"][each]) for each in ("code", "message", "hint"))
+            raise GpuprofError(code, message, hint=hint)
         return reply["value"]
 
     async def _exchange(self, line: bytes) -> Any:

@@ -101,7 +101,7 @@ async function refresh(page) {
   if (page.isAsking) return;
   page.isAsking = true;
   try {
-    const response = await fetch(`/api/catalogue?since=${page.entries.version}`);
+    const response = await fetch(`/api/catalog?since=${page.entries.version}`);
     if (response.ok) {
       const changes = await response.json();
       updateEntries(page.entries, changes);

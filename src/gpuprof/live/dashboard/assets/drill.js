@@ -169,13 +169,17 @@ function runParts({ tables }) {
         row.name,
         formatDuration(row.old_ns),
         formatDuration(row.new_ns),
-        row.ratio === null ? "–" : formatChange(row.ratio),
+        row.ratio === null ? "–" : formatChange(1 + row.ratio),
         stateCell(row.state),
       ]),
     ),
     newElement(
       "p",
-      [count > rows.length ? `${formatCount(count - rows.length)} more.` : "", method, ...notes]
+      [
+        count > rows.length ? `${formatCount(count - rows.length)} more.` : "",
+        method ? `Judged by ${method}.` : "",
+        ...notes,
+      ]
         .filter(Boolean)
         .join(" "),
       "quiet",

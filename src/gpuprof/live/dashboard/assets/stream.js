@@ -1,4 +1,4 @@
-// The one stream of a page. A page that nobody sees has none: browsers allow six connections to a server.
+// The one stream of a page. A hidden page has none: browsers allow six connections to a server.
 
 const RETRY_MS = 3_000;
 const HIDDEN_MS = 10_000;

@@ -15,7 +15,7 @@ _AT_ONCE = 25  # entries in a request: a render waits for no more than these
 _MOST_REMOVED = 10_000
 
 
-class Catalogue:
+class Catalog:
     """Entries by id, with a version: a page asks for what has changed since the version that it has."""
 
     def __init__(self, root: Path, worker: Worker) -> None:
