@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpuprof.bench.results.target import parse_target
-from gpuprof.load.rate_plots import PlotMark, PlotPoint, quantile_plot, throughput_plot
+from gpuprof.load.rate_plots import PlotMark, RatePoint, quantile_plot, throughput_plot
 from gpuprof.load.result import LoadSettings
 from gpuprof.load.search import find_max_rate
 from gpuprof.load.several_report import search_content, sweep_content, sweep_rows, write_several
@@ -51,7 +51,7 @@ def swept() -> SweepResult:
 
 
 def test_points_have_intervals_and_marks() -> None:
-    points = [PlotPoint(20, 19.0, 18.0, 21.0, "20/s"), PlotPoint(10, 10.0, None, None, "10/s")]
+    points = [RatePoint(20, 19.0, 18.0, 21.0, "20/s"), RatePoint(10, 10.0, None, None, "10/s")]
     figure = throughput_plot(points, "rate", [PlotMark("saturation point", 15.0, "15/s")], is_offered=True)
     assert figure is not None
     offered, mark, trace = figure.traces
@@ -64,7 +64,7 @@ def test_points_have_intervals_and_marks() -> None:
 
 
 def test_a_quantile_has_the_unit_of_its_axis_and_the_line_of_its_target() -> None:
-    points = [PlotPoint(1, 0.002, 0.001, 0.003, "1"), PlotPoint(2, 0.004, 0.003, 0.006, "2")]
+    points = [RatePoint(1, 0.002, 0.001, 0.003, "1"), RatePoint(2, 0.004, 0.003, 0.006, "2")]
     figure = quantile_plot(points, "p99", "rate", limit_s=0.005)
     assert figure is not None
     target, trace = figure.traces

@@ -129,10 +129,10 @@ def test_totals_by_name_are_those_of_the_run(run: gpuprof.Run, tmp_path: Path) -
         totals[part.name][1] += part.total_ns
     assert {name: tuple(sums) for name, sums in totals.items()} == wanted
     own = dict(run.sql("SELECT name, sum(own_ns)::BIGINT FROM call_tree GROUP BY name").fetchall())
-    assert own_times(found, merged) == {name: own[name] for name in wanted}
+    assert self_times(found, merged) == {name: own[name] for name in wanted}
 
 
-def own_times(found: Any, merged: MergedCalls) -> dict[str, int]:
+def self_times(found: Any, merged: MergedCalls) -> dict[str, int]:
     """Self times by name: of classes as the page does it, and what the short calls add and take."""
     ns = [0] * len(found.classes)
     for each in found.slices:

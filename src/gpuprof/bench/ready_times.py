@@ -189,7 +189,7 @@ class StartedProgram:
         """Return the seconds from the start to readiness. Raises BenchmarkError."""
         deadline_ns = self.start_ns + round(time_limit_s * 1e9)
         while True:
-            is_met = readiness.is_met(self._printed())
+            is_met = readiness.is_met(self._printed() if isinstance(readiness, PrintedText) else b"")
             now_ns = time.monotonic_ns()
             code = self._process.poll()
             if is_met and code is None:

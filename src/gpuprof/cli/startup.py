@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.measuring import exit_for_targets
+from gpuprof.cli.measuring import exit_for_targets, terminated_like_interrupted
 from gpuprof.cli.options import seconds, system_options, typed
 from gpuprof.cli.usage import UsageError
 
@@ -120,7 +120,9 @@ def _model_startup(options: StartupOptions) -> None:
 def _command_startup(options: StartupOptions, ready: str) -> None:
     from gpuprof.bench.ready_times import time_to_ready
 
-    times = time_to_ready(options.target, ready, runs=options.runs, time_limit_s=options.time_limit)
+    # SIGTERM must end the program too, which has a session of its own.
+    with terminated_like_interrupted():
+        times = time_to_ready(options.target, ready, runs=options.runs, time_limit_s=options.time_limit)
     _write(options, times.to_dict(), str(times))
     if options.limit is not None:
         exit_for_targets([times.verdict(options.limit)])

@@ -111,7 +111,7 @@ class _State:
         kept: dict[str, Any] = former.get("fingerprints") or {}
         for name, fingerprint in self._prints.items():
             if not keeps or kept.get(name) != fingerprint:
-                self._discard(name)
+                self._discard(name, is_ours=name in kept)
         self._write(completed=False)
 
     def place(self, variant: Variant, number: int) -> Path:
@@ -133,10 +133,20 @@ class _State:
             ) from error
         return found if isinstance(found, dict) else {}
 
-    def _discard(self, name: str) -> None:
-        for each in self._folder.glob(f"{file_name(name)}.*"):
-            if each.is_dir() and each.suffix[1:].isdigit():
-                shutil.rmtree(each)
+    def _discard(self, name: str, *, is_ours: bool) -> None:
+        """Remove the runs of a variant. Raises BenchmarkError for folders of another origin."""
+        prefix = f"{file_name(name)}."
+        for each in sorted(self._folder.glob("*")):
+            number = each.name.removeprefix(prefix)
+            if not (each.name.startswith(prefix) and number.isascii() and number.isdigit()):
+                continue
+            if not is_ours or each.is_symlink() or not each.is_dir():
+                raise BenchmarkError(
+                    "not_ours",
+                    f"{each} is no run of this comparison, whose run would have this name",
+                    hint="use another --output-dir",
+                )
+            shutil.rmtree(each)
 
     def _write(self, *, completed: bool) -> None:
         try:

@@ -200,7 +200,11 @@ def _figures(runs: Sequence[LoadedRun]) -> RunFigures:
     for metric in runs[0].flags:
         flags = [run.flags[metric] for run in runs]
         values[metric] = tuple(max(float(each.mean()), _LEAST_SHARE) for each in flags)
-        logs[metric] = _log_of_fraction(flags)
+        fewest = min(map(len, flags))
+        if fewest < 2 * BATCHES:
+            undecided[metric] = note("load_too_few", effective=fewest, needed=2 * BATCHES)
+        else:
+            logs[metric] = _log_of_fraction(flags)
     busy = sum(run.is_busy for run in runs)
     return RunFigures(values, missing, busy, len(runs), logs=logs, open=undecided, goal=runs[0].goal)
 

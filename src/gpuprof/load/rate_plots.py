@@ -13,7 +13,7 @@ from gpuprof.text.units import Quantity
 
 
 @dataclass(frozen=True, slots=True)
-class PlotPoint:
+class RatePoint:
     """A figure at a rate or concurrency; an end of its interval is None where it is unknown."""
 
     at: float
@@ -33,7 +33,7 @@ class PlotMark:
 
 
 def throughput_plot(
-    points: Sequence[PlotPoint], x_title: str, marks: Sequence[PlotMark] = (), *, is_offered: bool = False
+    points: Sequence[RatePoint], x_title: str, marks: Sequence[PlotMark] = (), *, is_offered: bool = False
 ) -> Figure | None:
     """Return the throughput; with `is_offered` also the line where it is what was offered."""
     traces = []
@@ -44,7 +44,7 @@ def throughput_plot(
 
 
 def quantile_plot(
-    points: Sequence[PlotPoint],
+    points: Sequence[RatePoint],
     name: str,
     x_title: str,
     marks: Sequence[PlotMark] = (),
@@ -63,7 +63,7 @@ def quantile_plot(
 def _plot(
     key: str,
     name: str,
-    points: Sequence[PlotPoint],
+    points: Sequence[RatePoint],
     quantity: Quantity,
     x_title: str,
     marks: Sequence[PlotMark],
@@ -102,7 +102,7 @@ def _plot(
     return plot_of(key, alternative, [*traces, trace], x_title, y_axis)
 
 
-def _between(point: PlotPoint, quantity: Quantity) -> str:
+def _between(point: RatePoint, quantity: Quantity) -> str:
     if point.low is None or point.high is None:
         return ", no interval"
     return f" ({quantity.interval(point.low, point.high)})"

@@ -15,7 +15,7 @@ from gpuprof.bench.report import formatting
 from gpuprof.bench.report.sections import Content, Section, section_of
 from gpuprof.bench.report.table import Cell, Table, facts_table, figure, judged, table_of, whole
 from gpuprof.bench.results.target import parse_target
-from gpuprof.load.rate_plots import PlotMark, PlotPoint, quantile_plot, throughput_plot
+from gpuprof.load.rate_plots import PlotMark, RatePoint, quantile_plot, throughput_plot
 from gpuprof.load.report import write_formats
 from gpuprof.load.result import LoadSettings
 from gpuprof.load.search import CONFIDENCE as RATE_CONFIDENCE
@@ -66,9 +66,9 @@ def _search_sections(result: MaxRateResult) -> Iterator[Section]:
         value, high = _finite(each.quantile.value), _finite(each.quantile.high)
         if rates:
             ends = _mean_ends(rates)
-            achieved.append(PlotPoint(each.rate, float(np.mean(rates)), *ends, f"{name} offered"))
+            achieved.append(RatePoint(each.rate, float(np.mean(rates)), *ends, f"{name} offered"))
         if value is not None:
-            quantiles.append(PlotPoint(each.rate, value, each.quantile.low, high, name))
+            quantiles.append(RatePoint(each.rate, value, each.quantile.low, high, name))
     yield section_of(
         "rates",
         "Throughput",
@@ -149,12 +149,12 @@ def _sweep_sections(result: SweepResult) -> Iterator[Section]:
     runs, point = result.found.runs, result.found.saturation
     marks = [] if point is None else [PlotMark("saturation point", point, f"concurrency {point}")]
     rates = [
-        PlotPoint(each.concurrency, each.throughput, *_ends(result.throughputs.get(each.concurrency)),
+        RatePoint(each.concurrency, each.throughput, *_ends(result.throughputs.get(each.concurrency)),
                   f"concurrency {each.concurrency}")
         for each in runs
     ]  # fmt: skip
     quantiles = [
-        PlotPoint(each.concurrency, value, *_ends(result.p99s.get(each.concurrency)),
+        RatePoint(each.concurrency, value, *_ends(result.p99s.get(each.concurrency)),
                   f"concurrency {each.concurrency}")
         for each in runs
         if (value := result.p99_s[each.concurrency]) is not None

@@ -43,7 +43,7 @@ CATEGORIES = (
     "python_function",
     "gc",
 )
-WAITING = len(CATEGORIES)  # of the waits in stack samples, which only a page tells from functions
+WAITING = len(CATEGORIES)  # of the waits in stack samples, which only a page separates from functions
 
 _NAMES = """
     CREATE TABLE scratch.names AS SELECT (row_number() OVER () - 1)::UINTEGER AS name_id, name FROM (

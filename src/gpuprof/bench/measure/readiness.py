@@ -89,7 +89,7 @@ class ExistingFile(Readiness):
 
     def is_met(self, output: bytes) -> bool:  # noqa: ARG002
         """Return whether the file exists."""
-        return self.path.exists()
+        return self.path.is_file()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def _json(path: Path) -> Any:
 
 
 def _run_digest(path: Path) -> Plain:
-    if not (path / META_FILE).is_file():
+    if path.is_symlink() or (path / META_FILE).is_symlink() or not (path / META_FILE).is_file():
         raise RunError("not_a_run", f"{path.name} has neither {META_FILE} nor a recording")
     meta = read_json(path / META_FILE)
     check_meta(meta, path)

@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import secrets
 import statistics
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -203,15 +205,15 @@ class Routes:
         """Return the entries that have changed since a version."""
         since = request.query_params.get("since", "0")
         version = int(since) if since.isascii() and since.isdigit() and len(since) < 16 else 0
-        return JSONResponse(self._dashboard.catalog.since(version))
+        return _json(self._dashboard.catalog.since(version))
 
     async def models(self, _request: Request) -> Response:
         """Return the models that have a history."""
-        return JSONResponse(models_of(self._dashboard.catalog))
+        return _json(models_of(self._dashboard.catalog))
 
     async def history(self, request: Request) -> Response:
         """Return the history of a model."""
-        return JSONResponse(await self._history(request))
+        return _json(await self._history(request))
 
     async def _history(self, request: Request) -> Plain:
         model, metric = (request.query_params.get(each, "") for each in ("model", "metric"))
@@ -222,12 +224,12 @@ class Routes:
     async def item(self, request: Request) -> Response:
         """Return what is known of an entry, with the pages that it has."""
         found = self._dashboard.detail(request.path_params["item"])
-        return JSONResponse(found)
+        return _json(found)
 
     async def compare(self, request: Request) -> Response:
         """Return the comparison of two entries."""
         old, new = (request.query_params.get(each, "") for each in ("old", "new"))
-        return JSONResponse(await self._dashboard.pages.compare(old, new))
+        return _json(await self._dashboard.pages.compare(old, new))
 
     async def view(self, request: Request) -> Response:
         """Return a page of an entry; it is rendered when it is asked for."""
@@ -283,3 +285,18 @@ def _file(text: str, media: str, name: str) -> Response:
     return Response(
         text.encode("utf-8", "backslashreplace"), media_type=f"{media}; charset=utf-8", headers=headers
     )
+
+
+def _json(value: Any) -> JSONResponse:
+    """Return a response of JSON. A number that JSON does not have is unavailable, which is null."""
+    return JSONResponse(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return value

@@ -1,4 +1,4 @@
-// Cells that stand for several paths. Repeated layers, such as layers.0.mlp and layers.1.mlp, are one cell. With folded
+// Cells of several paths. Repeated layers, such as layers.0.mlp and layers.1.mlp, are one cell. With folded
 // recursion a call that its own name called directly is drawn as one with its caller. What they call is beneath once. The
 // folded tree is a tree like the run's, `full` leads back to it.
 
@@ -84,7 +84,10 @@ function groupCells(full, folding) {
   const groups = [];
   const alike = new Map();
   const isMerged = (group) => group !== undefined && (group.isFolded || group.isJoined);
-  const isClosed = (group) => !folding.open.has(groups[group].first);
+  const joins = (twin, up, layer) => {
+    if (twin === undefined) return false;
+    return isMerged(groups[up]) || (layer !== undefined && !folding.open.has(groups[twin].first));
+  };
   for (let node = 0; node < full.count; node++) {
     const up = full.parent[node] < 0 ? -1 : groupOf[full.parent[node]];
     if (folding.recursion && isRecursive(full, node)) {
@@ -95,7 +98,7 @@ function groupCells(full, folding) {
     const layer = folding.layers ? layerGroup(full, node) : undefined;
     const key = `${up}/${layer ?? `${full.kind[node]}/${full.name[node]}`}`;
     const twin = alike.get(key);
-    const isJoined = twin !== undefined && (isMerged(groups[up]) || (layer !== undefined && isClosed(twin)));
+    const isJoined = joins(twin, up, layer);
     groupOf[node] = isJoined ? twin : groups.length;
     if (isJoined) groups[twin].isJoined = true;
     else groups.push({ first: node, up, children: [], isFolded: false, isJoined: false, layers: new Set() });
@@ -151,7 +154,7 @@ export function foldMarks({ placeOf, count: size }, full) {
   return { marks, count: marks.reduce((sum, mark) => sum + mark, 0) };
 }
 
-// The node of the run's tree that a cell stands for, and back.
+// The node of the run's tree that a cell represents, and back.
 export function nodeOfCell({ tree }, cell) {
   return cell >= 0 && tree.full ? tree.outermost[cell] : cell;
 }
