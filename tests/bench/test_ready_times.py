@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -230,6 +231,22 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert execute([*words, "--limit", "60", "--", *program]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(out.read_text())
     assert execute([*words, "--limit", "0.000001", "--", *program]) == 1
+
+
+def test_sigterm_ends_the_program_too(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, signal, sys\n"
+        "pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\nsignal.pause()\n"
+    )
+    path = tmp_path / "process"
+    words = ["startup", "--ready", f"file:{tmp_path / 'never'}", "--", *python(code, path)]
+    command = subprocess.Popen([sys.executable, "-m", "gpuprof", *words], stderr=subprocess.DEVNULL)
+    while not (path.exists() and path.read_text()):
+        assert command.poll() is None
+    command.terminate()
+    assert command.wait(60) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(path.read_text()), 0)
 
 
 def test_the_command_that_stays(tmp_path: Path, run_python: Any) -> None:

@@ -124,6 +124,14 @@ def test_a_run_that_is_too_short_for_its_correlation_is_inconclusive(save: Save,
 # --- failures -------------------------------------------------------------------------------------
 
 
+def test_ten_requests_have_no_interval_of_failures(save: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    base, new = save("base", seed=1, count=10), save("new", seed=2, count=10)
+    words = ("--baseline", str(base), "--candidate", str(new), "--json")
+    assert gate(*words) == 3
+    rows = {row["metric"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["success"]["verdict"] == "inconclusive"
+
+
 def test_failures_are_worse_and_take_the_goodput_with_them(save: Save) -> None:
     found = judge(read_side([save("a", seed=1)]), read_side([save("b", seed=2, failing=50)]))
     assert {name: verdicts(found)[name] for name in ("success", "goodput")} == {

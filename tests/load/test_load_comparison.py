@@ -114,6 +114,17 @@ def test_variants_take_turns_and_each_run_has_a_seed(simulated: list[LoadSetting
     assert sorted(each.seed for each in simulated) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+def test_folders_of_another_origin_are_not_removed(simulated: list[LoadSettings], tmp_path: Path) -> None:
+    foreign = tmp_path / "old.2024"
+    foreign.mkdir()
+    (foreign / "data.txt").write_text("precious")
+    load = parse_load("rate=300,duration=10s,runs=2")
+    with refused(BenchmarkError, "not_ours", foreign):
+        run_load_comparison(plan(load, old="slow.py:build", new="fast.py:build"), tmp_path)
+    assert (foreign / "data.txt").read_text() == "precious"
+    assert not simulated
+
+
 def test_an_interrupted_comparison_is_continued(
     simulated: list[LoadSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
