@@ -119,7 +119,7 @@ class FakeApi(types.ModuleType):
             raise self.error
         return self.recorded
 
-    def write_flamegraph(self, path: Path, run: FakeRun, *, weight: str | None = None) -> None:
+    def write_flamegraph(self, path: Path, run: FakeRun, **_options: Any) -> None:
         run.drawn.append(path)
 
     def run_program(

@@ -241,7 +241,8 @@ def test_techniques_of_a_model_are_compared(tmp_path: Path) -> None:
 def test_change_points_are_those_of_the_gate(served: Served, folder: Path) -> None:
     from gpuprof.bench.gate.history import judge_history
     from gpuprof.bench.results.run_figures import RunMetric
-    from gpuprof.bench.results.stored import History, read_result_file
+    from gpuprof.bench.results.stored import read_result_file
+    from gpuprof.bench.results.stored_history import History
 
     files = [read_result_file(each) for each in sorted((folder / "results").iterdir())]
     rows = judge_history(History(tuple(files), (files[-1],), ()), any_load=True).rows

@@ -91,7 +91,9 @@ def decoded(page: str) -> tuple[dict[str, Any], dict[str, Any]]:
         )
         columns[name] = column
         offset += column.nbytes
-    assert offset == len(raw)
+    # Padded to whole numbers of 8 bytes, in which the page reads its columns.
+    assert len(raw) == -(-offset // 8) * 8
+    assert not any(raw[offset:])
     return head, columns
 
 

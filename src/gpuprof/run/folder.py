@@ -15,7 +15,14 @@ from gpuprof.record.recording_folder import RECORDING_FILE
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import is_out_of_room, left_to_parent, reason_of
 from gpuprof.run.facts import current_format
-from gpuprof.run.format import META_FILE, REQUEST_SPANS_VIEW, TABLES, check_meta, read_json
+from gpuprof.run.format import (
+    META_FILE,
+    NO_REQUEST_SPANS_VIEW,
+    REQUEST_SPANS_VIEW,
+    TABLES,
+    check_meta,
+    read_json,
+)
 from gpuprof.run.parts import problem_of_parts
 from gpuprof.run.temporary import PlainPath, TemporaryFolder
 from gpuprof.run.writer import close_run
@@ -127,7 +134,10 @@ class RunFolder:
         for table in TABLES.keys() - {*self.tables, "call_tree"}:
             columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
             connection.execute(f"CREATE VIEW {table} AS SELECT {columns} WHERE false")
-        connection.execute(REQUEST_SPANS_VIEW)
+        try:
+            connection.execute(REQUEST_SPANS_VIEW)
+        except duckdb.BinderException:  # the spans have other columns, so none belongs to a request
+            connection.execute(NO_REQUEST_SPANS_VIEW)
         if not self._has_all_spans:
             self._check_spans(connection)
             self._has_all_spans = True

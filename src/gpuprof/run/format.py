@@ -112,6 +112,10 @@ REQUEST_SPANS_VIEW = """
     SELECT requests.index, spans.* FROM owned JOIN spans ON spans.span_id = owned.span_id
     JOIN requests ON requests.span_id = owned.request_span_id
 """
+# Without rows, for spans of other columns.
+NO_REQUEST_SPANS_VIEW = """
+    CREATE VIEW request_spans AS SELECT NULL::BIGINT AS index, spans.* FROM spans WHERE false
+"""
 
 
 def check_version(facts: dict[str, Any], path: Path) -> None:
