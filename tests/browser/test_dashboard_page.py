@@ -233,4 +233,5 @@ def test_memory_of_the_page_does_not_grow_with_updates(browser: Any, tmp_path: P
         later_heap, later_nodes = held_after(2500)
         # The points of 1,500 updates, if they were retained, would be 5 MB.
         assert later_heap < heap + 1_000_000
-        assert later_nodes < nodes + 500
+        # One node an update, if it were retained with its text, would be 3,000. Some wait for the collector.
+        assert later_nodes < nodes + 2_500

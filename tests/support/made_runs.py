@@ -89,9 +89,8 @@ def make_calls(truth: Truth, operators: np.ndarray, overhead: np.ndarray) -> Cal
     start = np.arange(truth.steps)[:, None] * 10**9 + np.arange(rows)[None, :]
     node = np.broadcast_to(np.arange(rows), own.shape)
     columns = [each[:, 1:].reshape(-1) for each in (node, start, total, own)]
-    return Calls(
-        columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2].astype(np.int64), columns[3]
-    )
+    node_ids, starts, durations_ns = (each.astype(np.int64) for each in columns[:3])
+    return Calls(node_ids, starts, durations_ns, columns[3], np.ones(len(node_ids), dtype=np.bool_))
 
 
 def make_sample(truth: Truth, seed: int | tuple[int, ...]) -> Sample:
