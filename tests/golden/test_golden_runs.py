@@ -142,7 +142,7 @@ def columns_of(head: dict[str, Any], packed: str) -> dict[str, Any]:
         found = np.frombuffer(raw, np.dtype(kind).newbyteorder("<"), head["count"], begin)
         begin += found.nbytes
         columns[name] = found.tolist()
-    assert begin == len(raw)
+    assert len(raw) == -(-begin // 8) * 8  # padded to whole numbers of 8 bytes
     return columns
 
 
