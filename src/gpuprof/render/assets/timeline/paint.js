@@ -21,6 +21,7 @@ import {
   CHART_HEIGHT,
   blockHides,
   collectBlocks,
+  firstEndingAfter,
   linesInSight,
   lowerBound,
   rowOf,
@@ -72,8 +73,16 @@ function paintBands(app, surface, row, y) {
     context.globalAlpha = isMarked ? high : (marks ? DIMMED.fill : 1) * alpha;
     context.fillStyle = isMarked ? palette.match : bandColor(app, figures);
     context.fillRect(band.left, y, band.right - band.left, SLICE_HEIGHT - 1);
-    if (band.right - band.left >= BAND_LABEL) paintBandLabel(app, surface, band, figures, y);
+    if (band.right - band.left >= BAND_LABEL && isBare(timeline, row, figures)) {
+      paintBandLabel(app, surface, band, figures, y);
+    }
   }
+}
+
+// Whether no slice is drawn on a band: between slices its label would be unreadable.
+function isBare(timeline, row, { from, span }) {
+  const at = firstEndingAfter(timeline, row, from);
+  return at >= row.stop || timeline.start[at] >= from + span;
 }
 
 function bandColor({ palette, color, timeShades }, { name, kind }) {
