@@ -117,7 +117,7 @@ def test_stack_samples_are_slices_of_a_track_of_their_own(record: Any, tmp_path:
     of_spans = [each for each in trace.slices if each.name == "work"]
     assert len(of_spans) == 1
     # Other threads of the test's process are sampled too.
-    (track,) = {each.track for each in trace.slices if "inner (" in each.name or ".inner (" in each.name}
+    (track,) = {each.track for each in trace.slices if "inner (" in each.name and "test_export" in each.name}
     of_stacks = [each for each in trace.slices if each.track == track]
     assert track != of_spans[0].track
     samples = run.sql(

@@ -89,7 +89,7 @@ def test_variants_with_replicas(tmp_path: Path) -> None:
 
 def test_a_comparison_with_replicas(tmp_path: Path, run_python: Any) -> None:
     model = f"{MODELS}:doubled"
-    words = ["--input-shape", "3", "--launches", "1", "--iterations", "20", "--warmup", "1", "--no-accuracy"]
+    words = ["--input-shape", "3", "--launches", "1", "--duration", "1", "--warmup", "1", "--no-accuracy"]
     done = run_python(
         "-m", "gpuprof", "compare", f"one:{model},two:replicas:2:{model}", *words, "--report", "json"
     )
