@@ -78,11 +78,12 @@ def test_errors_cross_the_libraries(environment: Environment, tmp_path: Path) ->
 
 
 def test_a_callable_is_measured(environment: Environment, tmp_path: Path) -> None:
-    if environment.pytorch is None:
-        refused = environment.gpuprof("bench", "model.py:build", cwd=tmp_path, code=2)
-        assert "pip install 'gpuprof-native[bench]'" in refused
-        return
     assert environment.run("-c", BENCHMARK, cwd=tmp_path).split() == ["50"]
+
+
+def test_the_machine_is_shown_live(environment: Environment, tmp_path: Path) -> None:
+    shown = json.loads(environment.gpuprof("top", "--once", "--json", "--interval", "0.1", cwd=tmp_path))
+    assert shown["machine"]["processors"] >= 1
 
 
 def test_doctor(environment: Environment, tmp_path: Path) -> None:
