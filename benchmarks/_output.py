@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks._machine import describe_code, describe_machine
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -39,3 +41,13 @@ def show(result: dict[str, Any], table: str, target: str | None, *, indent: int 
     if target is not None:
         Path(target).write_text(text, encoding="utf-8")
     sys.stdout.write(table)
+
+
+def show_figures(figures: dict[str, Any], target: str | None) -> None:
+    """Print figures with the machine and the revision as JSON, or write them to the file that was named."""
+    found = {"machine": describe_machine(), "code": describe_code(), "figures": figures}
+    text = json.dumps(found, indent=2, default=str) + "\n"
+    if target in (None, "-"):
+        sys.stdout.write(text)
+    else:
+        Path(target).write_text(text, encoding="utf-8")

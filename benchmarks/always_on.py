@@ -11,7 +11,6 @@ with the end of torch.profiler, its export and `key_averages()`, for the same nu
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -29,7 +28,7 @@ import gpuprof
 # After gpuprof: it looks for the collector of operators while it is imported.
 import torch  # isort: skip
 
-from benchmarks._machine import describe_code, describe_machine
+from benchmarks._output import show_figures
 
 
 class Training:
@@ -158,13 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.threads:
         torch.set_num_threads(options.threads)
     figures = measure(options.rounds, options.every, options.for_s)
-    text = json.dumps(
-        {"machine": describe_machine(), "code": describe_code(), "figures": figures}, indent=2, default=str
-    )
-    if options.json and options.json != "-":
-        Path(options.json).write_text(text + "\n", encoding="utf-8")
-        return 0
-    print(text)
+    show_figures(figures, options.json)
     return 0
 
 

@@ -35,7 +35,7 @@ if __name__ == "__main__":
 
 import numpy as np
 
-from benchmarks._machine import describe_code, describe_machine
+from benchmarks._output import show_figures
 from gpuprof.live.feed import Feed
 from gpuprof.live.view import LiveView
 from gpuprof.record.recording_folder import RECORDING_FILE
@@ -379,13 +379,7 @@ def main(arguments: list[str] | None = None) -> int:
         figures["million"] = measure_million(options.spans, options.seconds)
     if "hour" in parts:
         figures["hour"] = measure_hour(options.intervals)
-    text = json.dumps(
-        {"machine": describe_machine(), "code": describe_code(), "figures": figures}, indent=2, default=str
-    )
-    if options.json and options.json != "-":
-        Path(options.json).write_text(text + "\n", encoding="utf-8")
-        return 0
-    print(text)
+    show_figures(figures, options.json)
     return 0
 
 

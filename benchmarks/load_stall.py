@@ -131,21 +131,19 @@ def row(
     }
 
 
+def command_in(folder: Path, port: int) -> list[str]:
+    """Write the body of a request to a folder; returns the command that sends it from there."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "one"}]})
+    (folder / "body.json").write_text(body, encoding="utf-8")
+    address = f"http://127.0.0.1:{port}{PATH}"
+    return [sys.executable, "-m", "gpuprof", "load", address, "--body", "body.json"]
+
+
 def ours(port: int, cap: int | None) -> list[dict[str, Any]]:
     """Return the rows of gpuprof: from the plan, and from sending as others measure."""
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "one"}]})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "body.json").write_text(body, encoding="utf-8")
-        words = [
-            sys.executable,
-            "-m",
-            "gpuprof",
-            "load",
-            f"http://127.0.0.1:{port}{PATH}",
-            "--body",
-            "body.json",
-        ]
+        words = command_in(folder, port)
         words += ["--scenario", "constant", "--rate", str(RATE), "--duration", f"{SECONDS}s", "--out", "out"]
         out, cpu_s = run([*words, "--json", *(["--concurrency", str(cap)] if cap else [])], folder)
         size = (folder / "out" / "requests.parquet").stat().st_size
@@ -195,19 +193,9 @@ def aiperf(
 def ceilings(command: Sequence[str] | None) -> list[dict[str, Any]]:
     """Return requests per second of 16 connections on a server that does not stall."""
     found = []
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "one"}]})
     with serving(stalls=False) as port, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "body.json").write_text(body, encoding="utf-8")
-        words = [
-            sys.executable,
-            "-m",
-            "gpuprof",
-            "load",
-            f"http://127.0.0.1:{port}{PATH}",
-            "--body",
-            "body.json",
-        ]
+        words = command_in(folder, port)
         words += ["--scenario", "closed-loop", "--concurrency", "16", "--count", "20000", "--json"]
         out, _ = run(words, folder)
         found.append({"generator": "gpuprof", "per_second": json.loads(out)["achieved_rate"]})

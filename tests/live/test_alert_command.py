@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from gpuprof.bench.results.batch import Stamp
 from gpuprof.bench.results.files import document_of, to_json
 from gpuprof.cli.main import execute
 from gpuprof.errors import GpuprofError
+from gpuprof.live.alerts.engine import AlertState
 from gpuprof.live.alerts.rules import (
     BUILT_IN_RULES,
     AlertFigure,
@@ -82,6 +85,9 @@ def test_rules_of_a_file_are_typed(tmp_path: Path) -> None:
         (ALWAYS + "margin = 1\n", "unknown_key"),
         ('[[rule]]\nname = "a"\nkind = "threshold"\nabove = 1\n', "no_figure"),
         ('[[rule]]\nname = "a"\nkind = "regression"\nsteps = 3\n', "bad_value"),
+        ('[[rule]]\nname = "a"\nkind = "slow_step"\nfewest = 0\n', "bad_value"),
+        ('[[rule]]\nname = "a"\nkind = "slow_step"\nsteps = 20\nfewest = 21\n', "bad_value"),
+        ('[[rule]]\nname = "a"\nkind = "leak"\nwindow = 0\n', "bad_value"),
         ('[[rule]]\nname = "a"\nkind = "throttling"\nreasons = ["mood"]\n', "bad_value"),
     ],
 )
@@ -182,7 +188,9 @@ def test_the_machine_is_looked_at_once_and_each_run_has_its_own_history() -> Non
     watch = AlertWatch([hot, big], is_folder=True)
     found = {source: [each.rule for each in watch.update(source, snapshot())] for source in ("", "a", "b")}
     assert found == {"": ["busy"], "a": ["big"], "b": ["big"]}
-    watch.forget("a")
+    # What fired for a source that has ended is not left open.
+    assert [(each.rule, each.state) for each in watch.forget("a")] == [("big", AlertState.CLEARED)]
+    assert watch.forget("a") == ()
     assert [each.rule for each in watch.update("a", snapshot())] == ["big"]
     single = AlertWatch([hot, big], is_folder=False)
     assert [each.rule for each in single.update("", snapshot())] == ["busy", "big"]
@@ -257,5 +265,22 @@ def test_a_webhook_that_hangs_delays_nothing() -> None:
         # One is under way; what does not fit is dropped and no call waits.
         assert webhook.dropped == 30
         assert webhook.failed == 0
-        webhook.close()
+        assert webhook.waiting == MOST_WAITING + 1
         first.close()
+
+
+def test_a_webhook_that_sends_a_byte_now_and_then_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as slow:
+        webhook = Webhook(f"http://127.0.0.1:{slow.getsockname()[1]}/", timeout_s=0.3)
+        webhook.send({"a": 1})
+        client, _ = slow.accept()
+        with contextlib.closing(client), contextlib.suppress(OSError):
+            # Each byte is in time for the timeout of a read; the request as a whole is not.
+            for _ in range(2_000):
+                client.sendall(b"H")
+                select.select([], [], [], 0.05)
+                if webhook.failed:
+                    break
+        assert webhook.failed == 1
+        assert webhook.waiting == 0
+        webhook.close()

@@ -238,3 +238,11 @@ def test_a_device_that_lowers_its_clocks_for_heat_raises_an_alert_and_a_busy_one
     unknown = Unavailable(MissingReason.NO_READING)
     assert list(alerts_of([rule], [with_device(at, unknown) for at in range(9)])) == []
     assert list(alerts_of([rule], [snapshot(at_s=at) for at in range(9)])) == []
+
+
+def test_a_process_id_that_is_used_again_has_no_history() -> None:
+    rule = SlowStepRule(name="slow", fewest=20)
+    fast = in_snapshots(np.full(100, 1_000_000), 10)
+    gone = replace(next(in_snapshots(np.full(1, 1_000_000), 1)), processes=(), steps=())
+    slow = in_snapshots(np.full(100, 50_000_000), 10)
+    assert list(alerts_of([rule], [*fast, gone, *slow])) == []

@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.needs("starlette", "uvicorn")
 
 from dashboard_server import Served, serving  # noqa: E402 - needs the packages
+
+from gpuprof.live.dashboard.live_runs import LiveRuns  # noqa: E402
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -341,3 +343,49 @@ def test_a_folder_that_is_removed_is_a_problem_that_the_page_shows(tmp_path: Pat
         assert "cannot be listed" in problem
         root.mkdir()
         assert any(tick["problem"] is None for kind, tick in served.events() if kind == "tick")
+
+
+def test_a_number_that_json_lacks_is_unavailable(tmp_path: Path) -> None:
+    text = '{"kind": "load", "settings": {"target": "x"}, "achieved_rate": NaN}'
+    (tmp_path / "result.json").write_text(text, encoding="utf-8")
+    (tmp_path / "requests.parquet").write_bytes(b"")
+    (tmp_path / "load").mkdir()
+    for name in ("result.json", "requests.parquet"):
+        (tmp_path / name).rename(tmp_path / "load" / name)
+    with serving(tmp_path) as served:
+        (item,) = served.read(1).values()
+    # The whole list failed before.
+    assert item["path"] == "load"
+
+
+def test_a_link_to_the_facts_of_a_run_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    outside = record_run(tmp_path / "outside" / "run.gpuprof")
+    root = tmp_path / "root"
+    (root / "link.gpuprof").mkdir(parents=True)
+    (root / "link.gpuprof" / "meta.json").symlink_to(outside / "meta.json")
+    with serving(root) as served:
+        (item,) = served.read(1).values()
+    assert item["state"] == "damaged"
+
+
+def test_a_follower_that_fails_is_reported_and_continues(tmp_path: Path) -> None:
+    class Failing(LiveRuns):
+        failures = 3
+
+        def poll(self, recording: Mapping[str, str]) -> Any:
+            if self.failures:
+                self.failures -= 1
+                raise OSError(24, "too many open files")
+            return super().poll(recording)
+
+    with serving(tmp_path, live=Failing(tmp_path)) as served:
+        problems = []
+        for kind, data in served.events():
+            problems.append(data["problem"])
+            if kind == "tick":
+                break
+        assert problems[-1] is None
+        with served.dashboard._reporting("runs"):
+            raise ValueError("<b>odd</b>")
+        assert served.dashboard._state()["problem"] == "ValueError: <b>odd</b>"

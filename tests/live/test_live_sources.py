@@ -18,6 +18,7 @@ import gpuprof
 from gpuprof.live.devices import DeviceFollower, DeviceWatch
 from gpuprof.live.feed import Feed
 from gpuprof.live.kernels import KernelFollower
+from gpuprof.live.processes import MachineWatch
 from gpuprof.live.snapshot import LiveFunctionFigures, MissingReason, RunState, Unavailable
 from gpuprof.live.stacks import StackFollower
 from gpuprof.record import device_sampler as layout
@@ -276,3 +277,22 @@ def test_gpu_work_is_summed_up_by_name_as_its_records_come(tmp_path: Path) -> No
         file.write(gpu_records((KERNEL, 3, 0, 0, 1)))
         assert [each.name for each in follower.take()] == ["(lost name)"]
     assert KernelFollower(tmp_path / "none").take() == Unavailable(MissingReason.NOT_RECORDED)
+
+
+def test_an_interface_that_vanishes_takes_no_traffic_back(tmp_path: Path) -> None:
+    def written(**interfaces: int) -> None:
+        rows = [f"  {name}: {count} 0 0 0 0 0 0 0 {count} 0" for name, count in interfaces.items()]
+        (tmp_path / "net" / "dev").write_text("\n".join(["a", "b", *rows]) + "\n")
+
+    (tmp_path / "net").mkdir()
+    (tmp_path / "stat").write_text("cpu 1 1 1 1 1 1 1 1 0 0\n")
+    (tmp_path / "meminfo").write_text("MemTotal: 8 kB\nMemAvailable: 4 kB\n")
+    written(eth0=1_000, veth1=5_000, lo=9)
+    watch = MachineWatch(tmp_path)
+    found = []
+    for interfaces in ({"eth0": 1_100}, {"eth0": 1_300, "veth1": 50}, {"eth0": 1_300, "veth1": 40}):
+        written(**interfaces)
+        watch.read()
+        figures = watch.figures(10**9)
+        found.append((figures.received_bytes_per_s, figures.received_bytes))
+    assert found == [(100, 6_100), (250, 6_350), (40, 6_390)]

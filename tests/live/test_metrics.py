@@ -19,6 +19,7 @@ from gpuprof.live.snapshot import (
     LiveCallFigures,
     LiveLayerFigures,
     LiveRequestFigures,
+    LiveStepFigures,
     MissingReason,
     RunState,
     Unavailable,
@@ -334,3 +335,16 @@ def test_names_of_metrics_follow_the_conventions() -> None:
     assert len({each.name for each in definitions.ALL}) == len(definitions.ALL)
     named = [each.otel for each in definitions.ALL if each.otel]
     assert len(set(named)) == len(named)
+
+
+def test_many_processes_that_step_keep_their_counters_and_are_limited() -> None:
+    collector = MetricsCollector("1")
+    numbers = range(1, MOST_PROCESSES + 7)
+    steps = tuple(LiveStepFigures(number, "optimizer", (1_000_000,)) for number in numbers)
+    processes = tuple(process(number) for number in numbers)
+    counts = []
+    for _ in range(200):
+        collector.update("", snapshot(steps=steps, processes=processes))
+        counts.append(of(samples(collector), "gpuprof_steps_total"))
+    assert {len(each) for each in counts} == {MOST_PROCESSES}
+    assert set(counts[-1].values()) == {200}

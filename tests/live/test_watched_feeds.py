@@ -14,7 +14,7 @@ from refusals import refused
 
 from gpuprof.errors import RunError
 from gpuprof.live.snapshot import Snapshot
-from gpuprof.live.watched_feeds import LINGER_S, MACHINE, MOST_RUNS, WatchedFeeds
+from gpuprof.live.watched_feeds import LINGER_S, MACHINE, MOST_RUNS, MOST_TRIES, WatchedFeeds
 
 
 @dataclass
@@ -138,3 +138,23 @@ def test_a_folder_that_was_removed_has_no_runs(folder, feeds) -> None:
     assert names(watched) == [MACHINE]
     with refused(RunError, "no_such_run"):
         WatchedFeeds(str(folder.path))
+
+
+def test_a_run_that_cannot_be_read_yet_is_tried_again_some_times(folder, feeds) -> None:
+    tries = []
+    folder.add("a.gpuprof")
+
+    def opened(run: Path) -> FakeFeed:
+        tries.append(run)
+        if len(tries) < 3:
+            raise RunError("not_a_run", str(run))
+        return FakeFeed(run)
+
+    watched = WatchedFeeds(str(folder.path), open_run=opened)
+    assert [names(watched) for _ in range(4)] == [[MACHINE]] * 2 + [[MACHINE, "a.gpuprof"]] * 2
+    assert len(tries) == 3
+    folder.add("damaged.gpuprof")
+    refusing = feeds()
+    for _ in range(MOST_TRIES + 3):
+        names(refusing)
+    assert sum(refusing._tries.values()) == 2 * MOST_TRIES

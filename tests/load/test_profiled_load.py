@@ -22,7 +22,7 @@ from refusals import refused
 
 import gpuprof
 from gpuprof.analyze.requests.slow_request import SlowRequest, TimePart
-from gpuprof.errors import BenchmarkError, RunError
+from gpuprof.errors import BenchmarkError, RecordingError, RunError
 from gpuprof.load import open_result
 from gpuprof.load.driver import DriveSettings, drive, drive_closed
 from gpuprof.load.profiling import ProfiledLoad
@@ -371,3 +371,15 @@ def test_what_cannot_be_profiled_is_refused(tmp_path: Path) -> None:
     with gpuprof.profile(), refused(gpuprof.RecordingError, "recording_active"):
         load_of(nothing, tmp_path)
     assert not (tmp_path / PROFILE_FOLDER).exists()
+
+
+def test_a_profile_that_is_being_recorded_is_not_removed(tmp_path: Path) -> None:
+    from gpuprof.load.profiling import _make_room
+
+    path = tmp_path / "profile.gpuprof"
+    with gpuprof.profile(out=path, operators=False, gpu=False):
+        with refused(RecordingError, "in_use", path):
+            _make_room(path)
+        assert path.exists()
+    _make_room(path)
+    assert not path.exists()

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +167,15 @@ def test_a_load_test_without_requests_publishes_zeros(tmp_path: Path, count: int
     publisher.update(rows_of(count))
     found = published(tmp_path)
     assert (found.due, found.ended, found.buckets) == (0, 0, [])
+
+
+def test_a_fifo_and_a_link_in_the_place_of_the_file_are_not_waited_for(tmp_path: Path) -> None:
+    fifo, link = tmp_path / "a" / LIVE_FILE, tmp_path / "b" / LIVE_FILE
+    for each in (fifo, link):
+        each.parent.mkdir()
+    os.mkfifo(fifo)
+    link.symlink_to(fifo)
+    with pytest.raises(OSError, match=LIVE_FILE):
+        PublishedFile(link)
+    with contextlib.suppress(OSError):
+        assert PublishedFile(fifo).read() is None

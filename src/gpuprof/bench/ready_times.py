@@ -119,7 +119,8 @@ def run_once_ready(
             hint="use http://, tcp:// or file: as its condition",
         )
     readiness.refuse_if_met_before()
-    with StartedProgram(command, captures=False) as program, program.signals_passed_on():
+    program = StartedProgram(command, captures=False)
+    with program.signals_passed_on(), program:
         ready_s = program.wait_until_ready(readiness, time_limit_s)
         on_ready(_times(command, readiness, [ready_s], container_s=seconds_since_container_start()))
         return program.wait()
@@ -150,6 +151,8 @@ class StartedProgram:
         self._captures = captures
         self._output: IO[bytes] | None = None
         self.start_ns = 0
+        self._is_started = False
+        self._early_signals: list[int] = []
 
     def __enter__(self) -> StartedProgram:
         if self._captures:
@@ -171,6 +174,9 @@ class StartedProgram:
                 f"{self._command[0]} cannot be started: {error.strerror}",
                 hint="write the command after --, as in: gpuprof startup --ready URL -- python serve.py",
             ) from error
+        self._is_started = True
+        for number in self._early_signals:
+            self._process.send_signal(number)
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -212,12 +218,18 @@ class StartedProgram:
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         # A terminal sends SIGINT to the program too.
         signal.signal(signal.SIGINT, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda number, _frame: self._process.send_signal(number))
+        signal.signal(signal.SIGTERM, lambda number, _frame: self._pass_on(number))
         try:
             yield
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+
+    def _pass_on(self, number: int) -> None:
+        if self._is_started:
+            self._process.send_signal(number)
+        else:
+            self._early_signals.append(number)
 
     def _printed(self) -> bytes:
         if self._output is None:

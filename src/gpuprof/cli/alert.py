@@ -131,6 +131,7 @@ def _of_programs(options: AlertOptions, rules: tuple[AlertRule, ...], printed: _
                 for each in watch.update(source, snapshot):
                     printed.show(source, each)
             for source in feeds.ended:
-                watch.forget(source)
+                for each in watch.forget(source):
+                    printed.show(source, each)
             if options.once or feeds.is_over:
                 return

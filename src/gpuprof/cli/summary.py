@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -15,9 +15,13 @@ from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.cli.windows import print_windows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuprof.analyze.call_tree import ProcessShare
     from gpuprof.analyze.devices import DeviceUse
     from gpuprof.analyze.difference import Scaling
     from gpuprof.analyze.lines import LineSummary
+    from gpuprof.analyze.phases import Phases
     from gpuprof.analyze.summary import Summary
     from gpuprof.api import Run, SummaryKind
 
@@ -109,15 +113,7 @@ def summary(
     phases = recorded.phases()
     processes = processes_of(recorded.call_tree) if recorded.meta.get("imported") else []
     if as_json:
-        values = {
-            "run": str(recorded.path),
-            "meta": recorded.meta,
-            "phases": None if phases is None else phases.to_dict(),
-            "devices": [dataclasses.asdict(use) for use in devices],
-            "processes": [dataclasses.asdict(each) for each in processes],
-            "summary": table.to_dict(top),
-        }
-        click.echo(json.dumps(values, indent=2))
+        _print_json(recorded, phases, devices, processes, table.to_dict(top))
         return
     from gpuprof.analyze.lines import LineSummary
     from gpuprof.analyze.summary import DEFAULT_TOP
@@ -130,6 +126,24 @@ def summary(
         click.echo(table.to_text(top or DEFAULT_TOP))
     else:
         click.echo(table.to_text(top or DEFAULT_TOP, full_names=full_names, flat=flat))
+
+
+def _print_json(
+    recorded: Run,
+    phases: Phases | None,
+    devices: Sequence[DeviceUse],
+    processes: Sequence[ProcessShare],
+    table: dict[str, Any],
+) -> None:
+    values = {
+        "run": str(recorded.path),
+        "meta": recorded.meta,
+        "phases": None if phases is None else phases.to_dict(),
+        "devices": [dataclasses.asdict(use) for use in devices],
+        "processes": [dataclasses.asdict(each) for each in processes],
+        "summary": table,
+    }
+    click.echo(json.dumps(values, indent=2))
 
 
 def _table(

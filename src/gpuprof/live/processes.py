@@ -157,6 +157,8 @@ class MachineWatch:
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
         self._before: dict[str, int] = {}
+        self._interfaces: dict[str, tuple[int, int]] = {}
+        self._traffic = [0, 0]
         self._now = self._read()
 
     def read(self) -> None:
@@ -214,16 +216,25 @@ class MachineWatch:
             memory = dict(line.split(":") for line in (self._proc / "meminfo").read_text().splitlines())
             total, free = (int(memory[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
             found |= {"total": total, "used": total - free}
-            received = sent = 0
-            for line in (self._proc / "net" / "dev").read_text().splitlines()[2:]:
-                interface, _, counts = line.partition(":")
-                if interface.strip() != "lo":
-                    received += int(counts.split()[0])
-                    sent += int(counts.split()[8])
-            found |= {"received": received, "sent": sent}
+            self._add_traffic((self._proc / "net" / "dev").read_text().splitlines()[2:])
+            found |= {"received": self._traffic[0], "sent": self._traffic[1]}
         except (OSError, KeyError):
             return found
         return found
+
+    def _add_traffic(self, lines: list[str]) -> None:
+        """Add what each interface has counted since the last reading; one that vanishes adds nothing."""
+        now = {}
+        for line in lines:
+            interface, _, counts = line.partition(":")
+            if interface.strip() != "lo":
+                now[interface.strip()] = (int(counts.split()[0]), int(counts.split()[8]))
+        for interface, totals in now.items():
+            before = self._interfaces.get(interface, (0, 0))
+            for place, (total, former) in enumerate(zip(totals, before, strict=True)):
+                # An interface that was made again counts from 0.
+                self._traffic[place] += total - former if total >= former else total
+        self._interfaces = now
 
 
 def mapped_files(process_id: int, suffix: str, proc: Path = PROC) -> list[Path]:

@@ -20,6 +20,7 @@ from gpuprof.run.format import META_FILE
 MOST_RUNS = 32
 # A run that has ended is followed for a while, so that its last figures are seen.
 LINGER_S = 60.0
+MOST_TRIES = 5  # to open a run, one in each interval
 MACHINE = ""
 _RUN_FILES = (META_FILE, RECORDING_FILE, LIVE_FILE)
 _Identity: TypeAlias = tuple[str, int, int]
@@ -33,7 +34,7 @@ class WatchedFeeds:
         self._feeds = {MACHINE: open_feed(None if self._folder is not None else target)}
         self._open_run = open_run
         self._over_s: dict[str, float] = {}
-        self._known: set[_Identity] = set()
+        self._tries: dict[_Identity, int] = {}
         self.ended: list[str] = []  # sources that have nothing to report any more, since the last poll
 
     def poll(self) -> Iterator[tuple[str, Snapshot]]:
@@ -80,17 +81,20 @@ class WatchedFeeds:
         self.ended.append(name)
 
     def _look_for_runs(self, folder: Path) -> None:
-        for identity in _recordings(folder):
+        found = _recordings(folder)
+        self._tries = {each: self._tries[each] for each in found if each in self._tries}
+        for identity in found:
             name = identity[0]
-            if len(self._feeds) > MOST_RUNS or identity in self._known:
+            if len(self._feeds) > MOST_RUNS or self._tries.get(identity, 0) >= MOST_TRIES:
                 continue
             if name in self._feeds:
                 self._end(name)  # a later run of the same name begins with the next poll
                 continue
-            self._known.add(identity)
-            # One that is damaged, or was closed or removed since it was listed, has no metrics.
+            # One that is being set up cannot be read yet; one that is damaged has no metrics.
+            self._tries[identity] = self._tries.get(identity, 0) + 1
             with contextlib.suppress(GpuprofError, OSError, ValueError):
                 self._feeds[name] = self._open_run(folder / name)
+                self._tries[identity] = MOST_TRIES
 
 
 def _recordings(folder: Path) -> list[_Identity]:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof import _native
-from gpuprof.errors import BenchmarkError, RunError
+from gpuprof.errors import BenchmarkError, RecordingError, RunError
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.base import BatchTarget, RequestSink, Target, ThreadTarget
 from gpuprof.load.targets.in_process import CoroutineTarget
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording import Recording, pause_for_program, resume_after
-from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, create_folder
+from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, create_folder, exclusive
 from gpuprof.run.format import META_FILE
 from gpuprof.run.quick_switching import quick_switching
 from gpuprof.run.requests_table import BATCH_SPAN, REQUEST_SPAN, STEP_SPAN, TIMES, ServedRequests
@@ -106,10 +106,19 @@ class ProfiledLoad:
 
 
 def _make_room(path: Path) -> None:
-    """Remove an earlier profile, and nothing else."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if (path / META_FILE).exists() or (path / RECORDING_FILE).exists():
-        shutil.rmtree(path)
+    """Remove an earlier profile, and nothing else. Raises RecordingError for one that is being recorded."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not ((path / META_FILE).exists() or (path / RECORDING_FILE).exists()):
+            return
+        with exclusive(path) as is_free:
+            if not is_free:
+                raise RecordingError("in_use", f"{path} is being recorded", hint="use another --out")
+            shutil.rmtree(path)
+    except OSError as error:
+        raise RecordingError(
+            "cannot_write", f"{path} cannot be written ({error.strerror})", hint="use another --out"
+        ) from error
 
 
 class ServingThreads:

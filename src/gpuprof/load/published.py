@@ -197,7 +197,8 @@ class PublishedFile:
     """The file of a running load test. Raises OSError where it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = -1
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
 
     def read(self) -> PublishedLoad | None:
         """Return what is published now; None where no reading was whole."""

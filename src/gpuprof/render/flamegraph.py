@@ -89,8 +89,6 @@ def flamegraph_page(
     run. `hidden` are the paths that `tree` does not have one by one, `whole` the tree with all of them and
     the times of the first view. The text is meant to be written as UTF-8.
     """
-    script = page_script("flamegraph.js")
-    style = page_style("kit/page.css", "kit/bounds.css", "timeline/timeline.css", "findings/findings.css")
     if not isinstance(tree, Shown):
         calls = call_count(tree)  # of the run: the picture shows some pairs of calls as one
         tree = placed_tree(tree)
@@ -103,30 +101,29 @@ def flamegraph_page(
     facts: dict[str, Any] = {"groups": _layer_groups(whole, used, classes or {})}
     facts |= {"first": first, "calls": calls, "flat": is_flat}
     facts |= {"oldCalls": old_calls, "states": list(STATES), "findings": cards.targets}
-    embedded = _embedded(tree, views, colorings, facts, labels, used, hidden)
-    data = dict(zip(("head", "columns"), embedded, strict=True))
-    data |= _timeline(slices, tree, shown.total_place, labels, hidden)
-    return filled(
-        asset("flamegraph.html"),
-        {
-            "policy": policy(script, style),
-            "style": style,
-            "script": script,
-            "title": escaped(title),
-            "subtitle": escaped(subtitle),
-            "phases": phases_html(phases),
-            "step": step_html(phases),
-            "notes": notes_list(notes),
-            "findings": cards.html,
-            "measure": escaped(view.facts["measure"]),
-            "time": escaped(view.facts["time"]),
-            "total": escaped(amount(_total_ns(tree), view.facts["unit"])),
-            "calls": f"{calls:,}" if old_calls is None else f"{old_calls:,} → {calls:,}",
-            "flame_note": _flame_note(whole, hidden),
-            "static": _static_table(whole, calls, view.facts["unit"], labels),
-            **data,
-        },
-    )
+    head, columns = _embedded(tree, views, colorings, facts, labels, used, hidden)
+    unit = view.facts["unit"]
+    texts = {"title": title, "subtitle": subtitle, "total": amount(_total_ns(tree), unit)}
+    texts |= {name: view.facts[name] for name in ("measure", "time")}
+    parts = {
+        **{name: escaped(text) for name, text in texts.items()},
+        **_timeline(slices, tree, shown.total_place, labels, hidden),
+        "phases": phases_html(phases),
+        "step": step_html(phases),
+        "notes": notes_list(notes),
+        "findings": cards.html,
+        "calls": f"{calls:,}" if old_calls is None else f"{old_calls:,} → {calls:,}",
+        "flame_note": _flame_note(whole, hidden),
+        "static": _static_table(whole, calls, unit, labels),
+    }
+    return _filled_page({**parts, "head": head, "columns": columns})
+
+
+def _filled_page(parts: dict[str, str]) -> str:
+    script = page_script("flamegraph.js")
+    style = page_style("kit/page.css", "kit/bounds.css", "timeline/timeline.css", "findings/findings.css")
+    code = {"policy": policy(script, style), "style": style, "script": script}
+    return filled(asset("flamegraph.html"), {**code, **parts})
 
 
 def _flame_note(whole: CallTree, hidden: Hidden | None) -> str:

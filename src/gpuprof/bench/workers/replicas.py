@@ -8,6 +8,7 @@ replicas in the measured time are known. Replicas end with the measured process,
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
@@ -25,7 +26,7 @@ from gpuprof.bench.failures import FailedRunError
 from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.workers.events import Event, Failed, Send, State, decode_event
 from gpuprof.bench.workers.job import encode_job
-from gpuprof.bench.workers.process import WORKER_PROGRAM
+from gpuprof.bench.workers.process import WORKER_PROGRAM, end_session
 
 _COUNT = struct.Struct("q")
 
@@ -82,9 +83,10 @@ class Replicas:
             file.truncate((self._spec.replicas - 1) * _COUNT.size)
             self._counts = resources.enter_context(mmap.mmap(file.fileno(), 0))
             resources.callback(self._end)
-            pipes = [self._start(index, file.fileno()) for index in range(self._spec.replicas - 1)]
-            for pipe in pipes:
-                resources.enter_context(pipe)
+            pipes = [
+                resources.enter_context(self._start(index, file.fileno()))
+                for index in range(self._spec.replicas - 1)
+            ]
             for pipe in pipes:
                 _wait_until_calling(pipe)
             self._resources = resources.pop_all()
@@ -116,17 +118,14 @@ class Replicas:
         os.close(write_end)
         self._processes.append(process)
         assert process.stdin is not None
-        process.stdin.write(encode_job(ReplicaJob(self._spec, self._batch_size, counts, index)))
-        process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # that it has ended is seen at its events
+            process.stdin.write(encode_job(ReplicaJob(self._spec, self._batch_size, counts, index)))
+            process.stdin.flush()
         return os.fdopen(read_end, "rb")
 
     def _end(self) -> None:
         for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.wait()
-            assert process.stdin is not None
-            process.stdin.close()
+            end_session(process)  # with what it started
 
     def _read(self) -> list[int]:
         return [count for (count,) in _COUNT.iter_unpack(self._counts[:])]

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class Holds:
 
 
 FALSE = Holds(False)
+T = TypeVar("T")
 Found = dict[AlertSubject, Holds | None]
 
 
@@ -94,12 +95,22 @@ class _OfSteps:
 
     def update(self, snapshot: Snapshot, elapsed_s: float) -> Found:  # noqa: ARG002 - of the protocol
         found: Found = dict.fromkeys(alive_processes(snapshot))
-        for subject, durations_ns in steps_by_process(snapshot).items():
+        stepped = steps_by_process(snapshot)
+        self._forget_others(found.keys() | stepped.keys())
+        for subject, durations_ns in stepped.items():
             found[subject] = self._judge(subject, durations_ns)
         return found
 
+    def _forget_others(self, subjects: Set[AlertSubject]) -> None:
+        """Drop the history of all other processes: their ids may be used again."""
+        raise NotImplementedError
+
     def _judge(self, subject: AlertSubject, durations_ns: Sequence[int]) -> Holds | None:
         raise NotImplementedError
+
+
+def _only(found: dict[AlertSubject, T], subjects: Set[AlertSubject]) -> dict[AlertSubject, T]:
+    return {key: value for key, value in found.items() if key in subjects}
 
 
 class _SlowStep(_OfSteps):
@@ -107,6 +118,9 @@ class _SlowStep(_OfSteps):
         self._rule = rule
         self._steps: dict[AlertSubject, _RunningMedian] = {}
         self._count: dict[AlertSubject, int] = {}
+
+    def _forget_others(self, subjects: Set[AlertSubject]) -> None:
+        self._steps, self._count = _only(self._steps, subjects), _only(self._count, subjects)
 
     def _judge(self, subject: AlertSubject, durations_ns: Sequence[int]) -> Holds | None:
         rule = self._rule
@@ -158,6 +172,10 @@ class _Regression(_OfSteps):
         self._left: dict[AlertSubject, int] = {}
         self._first: dict[AlertSubject, list[int]] = {}
         self._last: dict[AlertSubject, deque[int]] = {}
+
+    def _forget_others(self, subjects: Set[AlertSubject]) -> None:
+        self._left, self._first = _only(self._left, subjects), _only(self._first, subjects)
+        self._last = _only(self._last, subjects)
 
     def _judge(self, subject: AlertSubject, durations_ns: Sequence[int]) -> Holds | None:
         rule = self._rule
@@ -230,7 +248,9 @@ class _Stall:
         for subject in steps_by_process(snapshot):
             self._last_s[subject] = elapsed_s
         found: Found = {}
-        for subject in alive_processes(snapshot):
+        alive = set(alive_processes(snapshot))
+        self._last_s = _only(self._last_s, alive)
+        for subject in alive:
             last_s = self._last_s.get(subject)
             if last_s is None:
                 found[subject] = None

@@ -63,6 +63,10 @@ class Alert:
             "end_unix_ns": self.end_unix_ns,
         }
 
+    def cleared(self, unix_ns: int) -> Alert:
+        """Return the alert as it is when it has cleared."""
+        return replace(self, state=AlertState.CLEARED, end_unix_ns=unix_ns)
+
 
 class AlertEngine:
     """Applies rules to snapshots in order.
@@ -118,7 +122,7 @@ class _RuleWatch:
         for subject in [each for each in self._tracks if each not in found]:
             track = self._tracks.pop(subject)
             if track.alert is not None:
-                yield _cleared(track.alert, snapshot.unix_ns)
+                yield track.alert.cleared(snapshot.unix_ns)
         for subject, reading in found.items():
             if reading is None:
                 self._tracks.setdefault(subject, _Track(since_s=elapsed_s))
@@ -139,7 +143,7 @@ class _RuleWatch:
             return track.alert
         elif not track.is_true and track.alert is not None and lasted_s >= self._rule.quiet_s:
             former, track.alert = track.alert, None
-            return _cleared(former, unix_ns)
+            return former.cleared(unix_ns)
         return None
 
     def _fired(self, subject: AlertSubject, reading: Holds, unix_ns: int) -> Alert:
@@ -154,7 +158,3 @@ class _RuleWatch:
             reading.values,
             begin_unix_ns=unix_ns,
         )
-
-
-def _cleared(alert: Alert, unix_ns: int) -> Alert:
-    return replace(alert, state=AlertState.CLEARED, end_unix_ns=unix_ns)

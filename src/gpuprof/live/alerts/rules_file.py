@@ -36,7 +36,8 @@ _CLASSES: dict[RuleKind, type[Any]] = {
 }
 # In a file `for = "5m"` is the field for_s.
 _TIMES = {"for": "for_s", "clear": "clear_s", "window": "window_s"}
-_WHOLE = ("steps", "warmup", "fewest")
+# Counts, and the least of each.
+_LEAST = {"steps": 20, "warmup": 0, "fewest": 1}
 _THROTTLE_REASONS = (*THROTTLING, "power cap", "sync boost")
 
 
@@ -88,6 +89,11 @@ def _checked(kind: RuleKind, values: dict[str, Any], path: Path, where: str) -> 
             raise _refused("no_figure", path, f"{where} needs a figure; known are {known}")
         if ("above" in values) == ("below" in values):
             raise _refused("no_limit", path, f"{where} needs either above or below")
+    if kind is RuleKind.SLOW_STEP:
+        found: dict[str, Any] = {each.name: each.default for each in fields(SlowStepRule)}
+        found |= values
+        if found["fewest"] > found["steps"]:
+            raise _refused("bad_value", path, f"{where}: fewest is above steps, so no step could be slow")
     return values
 
 
@@ -107,8 +113,10 @@ def _value(name: str, value: Any, path: Path, where: str) -> Any:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or value != value or (name not in ("above", "below") and value < 0):
         raise _refused("bad_value", path, f"{where} is no number or time: {value!r}")
-    if name in _WHOLE and (not isinstance(value, int) or (name == "steps" and value < 20)):
-        raise _refused("bad_value", path, f"{where} is no count, at least 20 for steps: {value!r}")
+    if name in _LEAST and (not isinstance(value, int) or value < _LEAST[name]):
+        raise _refused("bad_value", path, f"{where} is no count from {_LEAST[name]}: {value!r}")
+    if name == "window_s" and value <= 0:
+        raise _refused("bad_value", path, f"{where} is no time above 0: {value!r}")
     return value
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,9 +33,10 @@ class AlertWatch:
             self._engines[source] = AlertEngine(chosen, is_one_look=self._is_one_look)
         return self._engines[source].update(snapshot)
 
-    def forget(self, source: str) -> None:
-        """Drop the history of a source that has ended."""
-        self._engines.pop(source, None)
+    def forget(self, source: str) -> tuple[Alert, ...]:
+        """Drop the history of a source that has ended; returns its alerts that fired, as cleared."""
+        engine = self._engines.pop(source, None)
+        return () if engine is None else tuple(each.cleared(time.time_ns()) for each in engine.active)
 
     def _is_for(self, source: str, rule: AlertRule) -> bool:
         if not self._is_folder:

@@ -7,9 +7,11 @@ counted. Redirects are not followed, and no proxy is used.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import queue
+import socket
 import ssl
 import threading
 from collections.abc import Collection, Mapping
@@ -36,25 +38,27 @@ class Webhook:
         self._timeout_s = timeout_s
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self.sent = self.failed = self.dropped = 0
+        self._accepted = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """How many alerts were not tried yet."""
-        return self._waiting.qsize()
+        """How many alerts were not tried to their end yet."""
+        return self._accepted - self.sent - self.failed
 
     def send(self, alert: Mapping[str, Any]) -> None:
         """Send an alert soon; drop it if too many wait."""
         try:
             self._waiting.put_nowait(json.dumps(alert).encode())
+            self._accepted += 1
         except queue.Full:
             self.dropped += 1
 
     def close(self) -> None:
-        """Wait for what was sent, at most as long as one request may take."""
+        """Wait for what was sent, at most as long as two requests may take."""
         try:
-            self._waiting.put_nowait(None)
+            self._waiting.put(None, timeout=self._timeout_s)
         except queue.Full:
             return
         self._thread.join(self._timeout_s)
@@ -73,11 +77,22 @@ class Webhook:
     def _post(self, address: ServerAddress, body: bytes) -> int:
         # To the address that was checked, not to what the name means by now.
         connection = _connection(address, self._timeout_s)
+        # The timeout of a socket is for each read: a server that sends a byte now and then would hang on.
+        limit = threading.Timer(self._timeout_s, _shut_down, [connection])
+        limit.daemon = True
+        limit.start()
         try:
             connection.request("POST", address.path, body, {**_HEADERS, "Host": address.authority})
             return connection.getresponse().status
         finally:
+            limit.cancel()
             connection.close()
+
+
+def _shut_down(connection: http.client.HTTPConnection) -> None:
+    with contextlib.suppress(OSError):
+        if connection.sock is not None:
+            connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _checked(address: ServerAddress, allowed_hosts: Collection[str]) -> ServerAddress:

@@ -112,4 +112,7 @@ def _value(value: float, unit: str) -> str:
 
 
 def _time(unix_ms: int) -> str:
-    return datetime.fromtimestamp(unix_ms / 1000, timezone.utc).isoformat(timespec="seconds")
+    try:
+        return datetime.fromtimestamp(unix_ms / 1000, timezone.utc).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):  # a file may have any number as its time
+        return "-"

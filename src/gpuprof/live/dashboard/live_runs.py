@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -64,9 +65,22 @@ class LiveRuns:
         self._machine_points: deque[Plain] = deque(maxlen=KEPT_POINTS)
         self._ended: set[str] = set()
         self._left_out = 0
+        # A thread polls while the server reads the history, and may still poll when the server closes.
+        self._polling = threading.Lock()
+        self._is_closed = False
+        self._history: Plain = {"machine": [], "runs": {}}
 
     def poll(self, recording: Mapping[str, str]) -> Plain:
         """Return the points of an interval. `recording` are the paths of recorded runs, by id."""
+        with self._polling:
+            found = {} if self._is_closed else self._poll(recording)
+            self._history = {
+                "machine": list(self._machine_points),
+                "runs": {each: list(self._points[each]) for each in self._feeds},
+            }
+        return found
+
+    def _poll(self, recording: Mapping[str, str]) -> Plain:
         for gone in self._feeds.keys() - recording.keys():
             # What its last interval had is read before it is given up.
             self._ended.add(gone)
@@ -111,8 +125,10 @@ class LiveRuns:
 
     def close(self) -> None:
         """Give up all feeds."""
-        for feed in (self._machine, *self._feeds.values()):
-            feed.close()
+        with self._polling:
+            self._is_closed = True
+            for feed in (self._machine, *self._feeds.values()):
+                feed.close()
 
     def _follow(self, run: str, path: Path) -> None:
         try:
@@ -122,6 +138,8 @@ class LiveRuns:
             self._refused.pop(run, None)
         except GpuprofError as error:
             self._refused[run] = error.code
+        except (OSError, ValueError):
+            self._refused[run] = "cannot_read"
 
     def _point(self, run: str) -> Plain:
         feed = self._feeds[run]
@@ -129,7 +147,7 @@ class LiveRuns:
             snapshot = feed.poll()
             self._alerts[run].update(snapshot)
             point, is_over = run_point(snapshot), feed.is_over
-        except (GpuprofError, OSError) as error:
+        except (GpuprofError, OSError, ValueError) as error:
             # Its folder was removed or closed between two readings.
             point, is_over = {"problem": getattr(error, "code", "cannot_read")}, True
         if is_over:
@@ -142,10 +160,7 @@ class LiveRuns:
 
     def history(self) -> Plain:
         """Return the points of the last minutes, for a page that is opened now."""
-        return {
-            "machine": list(self._machine_points),
-            "runs": {each: list(self._points[each]) for each in self._feeds},
-        }
+        return self._history
 
 
 def run_point(snapshot: Snapshot) -> Plain:

@@ -9,7 +9,7 @@ import json
 import math
 import secrets
 import statistics
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class Dashboard:
         self.live = live or LiveRuns(root)
         self.broadcast = Broadcast()
         self._interval_s = interval_s
-        self._problem: Problem | None = None
+        self._problems: dict[str, Problem] = {}
 
     async def run(self) -> None:
         """Follow the folder and the runs until the task ends."""
@@ -65,19 +65,34 @@ class Dashboard:
 
     async def _follow_runs(self) -> None:
         while True:
-            recording = {each.item_id: each.path for each in self.catalog.recording()}
-            point = await asyncio.to_thread(self.live.poll, recording)
-            self.broadcast.publish("tick", {**point, **self._state()})
+            point: Plain | None = None
+            with self._reporting("runs"):
+                recording = {each.item_id: each.path for each in self.catalog.recording()}
+                point = await asyncio.to_thread(self.live.poll, recording)
+            if point:
+                self.broadcast.publish("tick", {**point, **self._state()})
+            else:
+                self.broadcast.publish("problem", self._state())
             await self._pause()
 
     async def _follow_folder(self) -> None:
         while True:
-            try:
+            with self._reporting("folder"):
                 await self.catalog.refresh()
-                self._problem = None
-            except GpuprofError as error:
-                self._problem = Problem(error.code, error.message)
             await self._pause()
+
+    @contextlib.contextmanager
+    def _reporting(self, follower: str) -> Iterator[None]:
+        """Show on the page what a follower failed by; it tries again after the pause."""
+        try:
+            yield
+        except GpuprofError as error:
+            self._problems[follower] = Problem(error.code, error.message)
+        except Exception as error:
+            # One failure must not end all updates while the page looks alive.
+            self._problems[follower] = Problem("not_updated", f"{type(error).__name__}: {error}")
+        else:
+            self._problems.pop(follower, None)
 
     async def _pause(self) -> None:
         for _ in range(_IDLE_INTERVALS):
@@ -86,7 +101,7 @@ class Dashboard:
                 return
 
     def _state(self) -> Plain:
-        problem = None if self._problem is None else self._problem.message
+        problem = next((visible_text(each.message) for each in self._problems.values()), None)
         return {"version": self.catalog.version, "problem": problem}
 
     def first(self) -> Plain:

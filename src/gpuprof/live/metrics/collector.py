@@ -217,7 +217,13 @@ class _Source:
 
     def _add_steps(self, steps: LiveStepFigures) -> None:
         owner, labels = steps.process_id, (self._run, str(steps.process_id))
-        self._seen_s.setdefault(owner, self._elapsed_s)
+        if (
+            owner not in self._seen_s
+            and sum(each not in (None, -1) for each in self._seen_s) >= MOST_PROCESSES
+        ):
+            return
+        # One that steps is alive, whether or not its other figures are exported.
+        self._seen_s[owner] = self._elapsed_s
         first = self._steps[owner]
         self._steps[owner] += len(steps.durations_ns)
         histogram = self._families[definitions.STEPS.name].histogram(labels, self._unix_ns)

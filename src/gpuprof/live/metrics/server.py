@@ -7,6 +7,7 @@ a foreign site, whose name was pointed to this address, reads nothing.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hmac
 import ipaddress
@@ -23,6 +24,7 @@ from gpuprof.live.metrics.exposition import TextFormat, chosen_format
 PATH = "/metrics"
 MOST_CLIENTS = 32
 LONGEST_REQUEST_S = 10.0
+LONGEST_CONNECTION_S = 60.0  # a scraper opens another one
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -99,7 +101,11 @@ class MetricsServer(ThreadingHTTPServer):
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()  # its thread could not be started
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Respond to one connection."""
@@ -116,6 +122,21 @@ class _Handler(BaseHTTPRequestHandler):
     server: MetricsServer
     protocol_version = "HTTP/1.1"
     timeout = LONGEST_REQUEST_S
+
+    def setup(self) -> None:
+        super().setup()
+        # `timeout` is for each read: a client that sends a byte now and then would keep its place.
+        self._limit = threading.Timer(LONGEST_CONNECTION_S, self._shut_down)
+        self._limit.daemon = True
+        self._limit.start()
+
+    def finish(self) -> None:
+        self._limit.cancel()
+        super().finish()
+
+    def _shut_down(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         status = self._status()

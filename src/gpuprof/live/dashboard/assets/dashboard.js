@@ -43,6 +43,7 @@ async function start() {
       if (hello.version !== entries.version) refresh(page);
     },
     onTick: (tick) => onTick(page, tick),
+    onProblem: (state) => showProblem(state.problem),
     onState: showState,
   });
   await refresh(page);

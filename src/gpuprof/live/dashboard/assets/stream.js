@@ -3,7 +3,7 @@
 const RETRY_MS = 3_000;
 const HIDDEN_MS = 10_000;
 
-export function followServer({ onHello, onTick, onState }) {
+export function followServer({ onHello, onTick, onProblem, onState }) {
   let source = null;
   let timer = 0;
 
@@ -16,6 +16,7 @@ export function followServer({ onHello, onTick, onState }) {
       onHello(JSON.parse(event.data));
     });
     source.addEventListener("tick", (event) => onTick(JSON.parse(event.data)));
+    source.addEventListener("problem", (event) => onProblem(JSON.parse(event.data)));
     source.addEventListener("error", () => {
       onState("lost");
       // The browser tries again itself, but not after an error that the server sent.
