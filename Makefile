@@ -10,7 +10,7 @@ INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/pyt
 EXTRA := build/integration/venv
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard cmake/*) $(wildcard csrc/*/*)
 
-.PHONY: demo test run-tests native-tests integration optional-tests benchmark-tests packages sanitize lint lint-pages venv wheel bench clean
+.PHONY: demo test run-tests native-tests integration optional-tests slow-tests benchmark-tests packages sanitize lint lint-pages venv wheel bench clean
 
 demo: $(VENV)/.installed
 	rm -rf demo.gpuprof demo.html
@@ -31,15 +31,20 @@ native-tests: $(VENV)/.tools
 	PATH="$(abspath $(BIN)):$$PATH" cmake --preset default >/dev/null
 	MAKEFLAGS= $(BIN)/cmake --build build/default -- --quiet
 
-# What `make test` leaves out, as it takes downloads or minutes: the sanitizers, the tests of optional packages, the
-# benchmarks in short, and wheels in clean environments. Packages are downloaded while the sanitized builds use the processors.
+# What `make test` leaves out, as it takes downloads or minutes: the sanitizers, the tests of optional packages and those
+# marked slow, the benchmarks in short, and wheels in clean environments. Packages are downloaded while the sanitized builds
+# use the processors.
 integration:
 	$(MAKE) -j2 --output-sync=target sanitize optional-tests
+	$(MAKE) slow-tests
 	$(MAKE) benchmark-tests
 	$(MAKE) packages
 
 optional-tests: $(EXTRA)/.ready
 	$(EXTRA)/bin/python -m pytest -m needs --require-optional --durations=5
+
+slow-tests: venv
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "slow and not needs" -n $(WORKERS) --dist worksteal --durations=15
 
 benchmark-tests: venv
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest tests/benchmarks -n $(WORKERS) --dist loadfile --durations=5

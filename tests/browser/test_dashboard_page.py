@@ -213,6 +213,7 @@ def test_a_folder_without_runs_shows_how_to_make_one(browser: Any, tmp_path: Pat
         page.locator("#history-legend button").first.wait_for()
 
 
+@pytest.mark.slow
 def test_memory_of_the_page_does_not_grow_with_updates(browser: Any, tmp_path: Path) -> None:
     live = SimulatedRuns(tmp_path)
     with serving(tmp_path, live=live, interval_s=0.002) as served, opened(browser, served.address) as page:

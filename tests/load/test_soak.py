@@ -105,6 +105,7 @@ def test_a_short_test_is_inconclusive() -> None:
     assert overall([SoakVerdict.NO, SoakVerdict.INCONCLUSIVE]) is SoakVerdict.INCONCLUSIVE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "meter"), [(64, Meter.PYTHON_BLOCKS), (4_096, Meter.MALLOC)])
 def test_a_real_leak_is_found_by_its_meter(size: int, meter: Meter) -> None:
     if meter is Meter.MALLOC and malloc_bytes() is None:

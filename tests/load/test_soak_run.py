@@ -124,6 +124,7 @@ def test_a_soak_without_a_duration_is_refused(simulated: Any) -> None:
     assert (refused.value.code, asked) == ("invalid_load", [])
 
 
+@pytest.mark.slow
 def test_objects_that_are_kept_are_found_by_the_real_meters() -> None:
     kept = []
     settings = LoadSettings("f", "soak", duration_s=1.0)

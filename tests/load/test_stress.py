@@ -15,6 +15,7 @@ from gpuprof.load import stress
 from gpuprof.load.leaks import Meter, SoakVerdict
 
 
+@pytest.mark.slow
 def test_a_sustained_load_finds_a_planted_leak() -> None:
     kept: list[bytearray] = []
     found = sustained_load_test(lambda: kept.append(bytearray(4_096)), duration_minutes=0.5 / 60)

@@ -35,6 +35,8 @@ SHORT = {
     "transformer.py": ["--steps", "2", "--layers", "2", "--batch", "2", "--tokens", "4"],
 }
 
+SLOW = {"always_on.py", "benchmark.py", "compare_outputs.py"}
+
 
 def run_example(folder: Path, *command: str) -> str:
     """Run Python with `command` in `folder`; return its standard output."""
@@ -49,7 +51,9 @@ def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHORT)
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.slow] if each in SLOW else []) for each in SHORT]
+)
 def test_runs(name: str, tmp_path: Path) -> None:
     output = run_example(tmp_path, str(EXAMPLES / name), *SHORT[name])
     assert output.strip()
@@ -94,6 +98,7 @@ def test_async_requests_belong_to_their_clients(tmp_path: Path) -> None:
     assert parents.fetchall() == [("client A", 3), ("client B", 3), ("client C", 3)]
 
 
+@pytest.mark.slow
 def test_the_suite_ends_in_a_report_of_its_raw_samples(tmp_path: Path) -> None:
     """Four variants at three batch sizes: the figures of the report are computed again from the journal."""
     folder = shutil.copytree(EXAMPLES / "suite", tmp_path / "suite")

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import gpuprof
 from gpuprof.errors import GpuprofError
 
@@ -38,6 +40,7 @@ LEFT_OUT = "apart or alarms or simulations or stub or promise or process_runs or
 LEFT_OUT += "or agree or noise or every_cut or no_figure_is_lost"
 
 
+@pytest.mark.slow
 def test_behavior_does_not_depend_on_the_words_of_texts() -> None:
     options = ["-q", "-p", "no:cacheprovider", "--texts-as-codes", "-k", f"not ({LEFT_OUT})"]
     command = [sys.executable, "-m", "pytest", *options, *PARTS]

@@ -268,6 +268,7 @@ class TestCompile:
         record(lambda: seen.append(program()))
         assert seen == [expected]
 
+    @pytest.mark.slow
     def test_inductor(self, x: torch.Tensor) -> None:
         model = Mlp()
         compiled = torch.compile(model, fullgraph=True)

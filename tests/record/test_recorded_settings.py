@@ -322,6 +322,7 @@ def test_those_of_a_program_that_is_killed_are_unknown(tmp_path: Path, run_pytho
     assert settings_of(RunFolder(tmp_path / "r.gpuprof")) is None
 
 
+@pytest.mark.slow
 def test_processes_of_a_program_have_theirs(tmp_path: Path, run_python: Any) -> None:
     (tmp_path / "script.py").write_text(
         "import subprocess, sys\n"

@@ -398,6 +398,7 @@ def test_ceilings_are_not_measured_inside_a_recording(tmp_path: Path) -> None:
 # --- the real thing ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_this_machine_can_be_measured_quickly() -> None:
     affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     threads = threading.active_count()

@@ -792,6 +792,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_gpuprof_run_counts_what_the_program_called(
     run_python: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

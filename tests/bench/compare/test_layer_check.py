@@ -70,6 +70,7 @@ def test_a_comparison_names_the_layer(tmp_path: Path) -> None:
     assert found.of["good"].findings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # TorchScript is deprecated
 def test_programs_of_torchscript_have_a_note_that_there_are_no_layers(tmp_path: Path) -> None:
     import torch
