@@ -12,6 +12,8 @@ from refusals import refused_command
 import gpuprof
 from gpuprof.cli.main import execute
 from gpuprof.cli.run import example
+from gpuprof.record.stack_sampler import why_not
+from gpuprof.run.facts import statuses_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -34,6 +36,10 @@ def test_a_run_and_its_page(
     ]
     run = gpuprof.open(tmp_path / "demo-2.gpuprof")
     assert run.meta["complete"]
+    # Python is sampled as by `gpuprof run`: start-up is not one untracked block.
+    status = statuses_of(run.meta)
+    assert status["gc"].is_on
+    assert status["python"].is_on or why_not() is not None
     assert {row.name for row in run.summary().rows} >= {"layers.0.mlp.up_proj", "LanguageModel"}
     printed = capfd.readouterr().out
     assert "layers.*.mlp.up_proj x4" in printed

@@ -460,7 +460,9 @@ def demo(context: click.Context, output: str) -> None:
         raise GpuprofError(
             "not_installed", "the demo needs PyTorch, which is not installed; hint: pip install torch"
         )
-    code, recorded = run_program(str(example()), out=free_name("demo", folder))
+    # As `gpuprof run` records without options.
+    options = RecordingOptions(python="auto")
+    code, recorded = run_program(str(example()), options=options, out=free_name("demo", folder))
     if isinstance(recorded, RunError):
         raise recorded
     click.echo()
