@@ -10,6 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 
+def one_line(text: str) -> str:
+    """Return a text on one line: messages of other libraries, which errors quote, can have several."""
+    return text if text.isprintable() else " ".join(filter(None, map(str.strip, text.splitlines())))
+
+
 class GpuprofError(Exception):
     """Base of all errors of gpuprof: `message` is what happened and where, `hint` what to do.
 
@@ -18,7 +23,7 @@ class GpuprofError(Exception):
 
     def __init__(self, code: str, message: str = "", *, hint: str = "") -> None:
         # Where another library raises it again from its text alone, there is no code.
-        message = message or code
+        message, hint = one_line(message or code), one_line(hint)
         super().__init__(f"{message}; hint: {hint}" if hint else message)
         self.code = code
         self.message = message

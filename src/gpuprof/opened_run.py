@@ -400,7 +400,9 @@ def summary_difference(
 
 def _check_sides(new: Sequence[Run], old: Sequence[Run]) -> None:
     if not new or not old:
-        raise RunError("no_runs", "a comparison needs at least one run on each side")
+        raise RunError(
+            "no_runs", "a comparison needs at least one run on each side", hint="give new and old runs"
+        )
 
 
 @quick_switching()

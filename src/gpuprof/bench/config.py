@@ -66,7 +66,8 @@ class Settings:
         if self.mode == "throughput" and self.caches == "cold":
             raise BenchmarkError(
                 "cold_throughput",
-                "caches='cold' with mode='throughput': a window of calls is warm; take latency",
+                "caches='cold' with mode='throughput': a window of calls is warm",
+                hint="use mode='latency' (--mode latency)",
             )
         if self.mode == "throughput" and self.stream:
             raise BenchmarkError(

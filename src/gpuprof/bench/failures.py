@@ -13,7 +13,7 @@ from pathlib import Path
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 LONGEST_REASON = 300
-SMALLER_BATCHES = "take smaller --batch-sizes"
+SMALLER_BATCHES = "use smaller --batch-sizes"
 SMALLER_OR_BUDGET = f"{SMALLER_BATCHES}, or set --memory-budget"
 
 
@@ -36,12 +36,12 @@ class Failure:
     hint: str = ""
 
     def __str__(self) -> str:
-        return f"{self.message}: {self.hint}" if self.hint else self.message
+        return f"{self.message}; hint: {self.hint}" if self.hint else self.message
 
     def error(self) -> GpuprofError:
         """Return the exception that carries it."""
         if self.code is FailureCode.UNAVAILABLE:
-            return UnavailableError("unavailable", str(self))
+            return UnavailableError("unavailable", self.message, hint=self.hint)
         return _ERRORS.get(self.code, FailedRunError)(self.message, hint=self.hint)
 
 
@@ -51,8 +51,7 @@ class FailedRunError(BenchmarkError):
     code = FailureCode.FAILED
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(self.code, str(Failure(self.code, message, hint)))
-        self.message, self.hint = message, hint
+        super().__init__(self.code, message, hint=hint)
 
 
 class DoesNotFitError(FailedRunError):
@@ -75,7 +74,8 @@ def failure_of(error: GpuprofError) -> Failure:
     if isinstance(error, FailedRunError):
         return Failure(error.code, error.message, error.hint)
     is_missing = isinstance(error, UnavailableError)
-    return Failure(FailureCode.UNAVAILABLE if is_missing else FailureCode.FAILED, str(error))
+    code = FailureCode.UNAVAILABLE if is_missing else FailureCode.FAILED
+    return Failure(code, error.message, error.hint)
 
 
 def named(error: GpuprofError, name: str) -> GpuprofError:
@@ -83,7 +83,7 @@ def named(error: GpuprofError, name: str) -> GpuprofError:
     if isinstance(error, FailedRunError):
         return replace(failure_of(error), message=f"{name}: {error.message}").error()
     kind = UnavailableError if isinstance(error, UnavailableError) else BenchmarkError
-    return kind(error.code, f"{name}: {error}")
+    return kind(error.code, f"{name}: {error.message}", hint=error.hint)
 
 
 def reason_of(error: BaseException) -> str:
@@ -148,6 +148,6 @@ def explain_run(
         return DoesNotFitError(message, hint=SMALLER_BATCHES)
     if any(each in str(error).lower() for each in _TYPE_WORDS):
         message = f"{what} cannot run in {dtype} on this device ({reason_of(error)})"
-        return FailedRunError(message, hint="take another --dtype")
+        return FailedRunError(message, hint="use another --dtype")
     message = f"{what} failed on inputs of {shape}, {dtype} ({reason_of(error)})"
     return FailedRunError(message, hint="give another --input-shape, that of one sample")

@@ -41,7 +41,8 @@ class SuiteError(BenchmarkError):
 
     def __init__(self, failures: Sequence[GpuprofError], results: list[BatchResult]) -> None:
         more = f" (and {len(failures) - 1} more failed)" if len(failures) > 1 else ""
-        super().__init__(failures[0].code, f"{failures[0]}{more}", results)
+        first = failures[0]
+        super().__init__(first.code, f"{first.message}{more}", results, hint=first.hint)
         self.failures = tuple(failures)
 
 

@@ -65,7 +65,7 @@ def main() -> int:
     except GpuprofError as error:
         _fail(job, error.message, error.hint)
     except Exception as error:
-        _fail(job, f"LoadGen failed: {reason_of(error)}", "")
+        _fail(job, f"LoadGen failed: {reason_of(error)}", "call the model once yourself to see why")
     # LoadGen's threads and the framework may crash while they end.
     sys.stdout.flush()
     os._exit(0)

@@ -91,7 +91,11 @@ class ProfiledLoad:
         try:
             self._served(load).save(self.path / SEGMENTS)
         except OSError as error:
-            raise RunError("cannot_write", f"{self.path}: cannot be written ({error.strerror})") from error
+            raise RunError(
+                "cannot_write",
+                f"{self.path}: cannot be written ({error.strerror})",
+                hint="free disk space, or choose another --out",
+            ) from error
         close_run(self.path)
 
     def _served(self, load: DrivenLoad) -> ServedRequests:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -57,7 +58,9 @@ def run_profiled(
     except OSError as error:
         remove_unused(path)
         raise RecordingError(
-            "cannot_write", f"cannot write next to {path}: {error.strerror}; name another folder"
+            "cannot_write",
+            f"cannot write next to {path}: {error.strerror}",
+            hint="specify another folder",
         ) from None
     result = results / _RESULTS[profiler]
     try:
@@ -89,6 +92,9 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
             "the program never imported torch, or ended at once (os._exit, a signal)"
             if profiler == "torch"
             else f"the program ended at once (os._exit, a signal), before {profiler} could write what it had",
+            hint="import torch in the program, and let it end in order"
+            if profiler == "torch"
+            else "let the program end in order",
         )
     draft = result.with_name("run")
     try:
@@ -100,9 +106,11 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
         shutil.rmtree(draft, ignore_errors=True)
         line = next(iter(str(error).splitlines()), type(error).__name__)
         reason = f"cannot write {path}: {error.strerror}" if isinstance(error, OSError) else line
-        mend = f"; import it: gpuprof import {result} -o NAME" if profiler == "torch" else ""
+        command = f"gpuprof import {shlex.quote(str(result))} -o NAME"
         return RunError(
-            "profile_unreadable", f"{reason}; what {profiler} found out is kept in {result}{mend}"
+            "profile_unreadable",
+            f"{reason}; the result of {profiler} is kept in {result}",
+            hint=f"import it: {command}" if profiler == "torch" else f"open it with {profiler}",
         )
     return None
 

@@ -40,7 +40,11 @@ def measure_before() -> Ceilings:
     try:
         return measure_ceilings(quick=True)
     except OSError as error:
-        raise UnavailableError("recording_active", f"the ceilings cannot be measured now: {error}") from error
+        raise UnavailableError(
+            "cannot_measure",
+            f"the ceilings cannot be measured now: {error.strerror or error}",
+            hint="free memory, or use ceilings='cached'",
+        ) from error
 
 
 def ceilings_for_run(

@@ -70,6 +70,7 @@ def compare_layers(
             raise BenchmarkError(
                 "not_a_torch_module",
                 f"{name}: compare_layers looks into modules of PyTorch, not {type(model).__name__}",
+                hint="use a torch.nn.Module, or compare outputs only",
             )
         if is_script(model):
             raise BenchmarkError(

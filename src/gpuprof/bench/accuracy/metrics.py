@@ -77,7 +77,9 @@ def load_metric(text: str) -> Metric:
         raise
     except (Exception, SystemExit) as error:
         raise BenchmarkError(
-            "metric_raised", f"the metric {text} raised {reason_of(error)} at {place_of(error)}: fix it first"
+            "metric_raised",
+            f"the metric {text} raised {reason_of(error)} at {place_of(error)}",
+            hint="fix it first",
         ) from error
     return as_metric(found, text)
 

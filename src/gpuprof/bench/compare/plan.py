@@ -305,19 +305,19 @@ def parse_split(text: str) -> tuple[float, float]:
         percent = [float(word) for word in words]
     except ValueError:
         raise BenchmarkError(
-            "invalid_split", f"--traffic {text!r} is not a traffic split; hint: {hint}"
+            "invalid_split", f"--traffic {text!r} is not a traffic split", hint=hint
         ) from None
     if len(percent) != 2:
         raise BenchmarkError(
-            "invalid_split", f"--traffic {text!r} has {len(percent)} parts, a split has two: {hint}"
+            "invalid_split", f"--traffic {text!r} has {len(percent)} parts, a split has two", hint=hint
         )
     if not all(0 < each < 100 for each in percent):
         raise BenchmarkError(
-            "invalid_split", f"--traffic {text!r}: each variant needs more than 0 percent: {hint}"
+            "invalid_split", f"--traffic {text!r}: each variant needs more than 0 percent", hint=hint
         )
     if not math.isclose(sum(percent), 100.0, abs_tol=1e-6):
         raise BenchmarkError(
-            "invalid_split", f"--traffic {text!r} sums to {sum(percent):g}, not to 100: {hint}"
+            "invalid_split", f"--traffic {text!r} sums to {sum(percent):g}, not to 100", hint=hint
         )
     return percent[0] / 100, percent[1] / 100
 
@@ -364,7 +364,9 @@ def suite_table(path: Path) -> Table:
             "cannot_read", f"{path} cannot be read ({error.strerror}); hint: specify a suite"
         ) from error
     except ValueError as error:
-        raise BenchmarkError("invalid_toml", f"{path} is not valid TOML: {error}") from error
+        raise BenchmarkError(
+            "invalid_toml", f"{path} is not valid TOML: {error}", hint="correct this line, or specify a suite"
+        ) from error
 
 
 def suite_of(table: Table, path: Path) -> ComparisonPlan:
@@ -377,7 +379,7 @@ def suite_of(table: Table, path: Path) -> ComparisonPlan:
             f"{path}: variant must be a list of tables; hint: write [[variant]] and its keys below",
         )
     if not tables:
-        raise BenchmarkError("no_variant", f"{path} has no variant: add a table [[variant]] for each")
+        raise BenchmarkError("no_variant", f"{path} has no variant", hint="add a table [[variant]] for each")
     suite = typed_table({"name": path.stem} | table, _SuiteTable, str(path))
     shared = {key: table[key] for key in table.keys() & _keys(_VariantTable) if key != "name"}
     for number, each in enumerate(tables, 1):
@@ -388,7 +390,7 @@ def suite_of(table: Table, path: Path) -> ComparisonPlan:
         suite = dataclasses.replace(suite, dataset=_placed(suite.dataset, path), metrics=metrics)
         return plan_of(suite, variants)
     except BenchmarkError as error:
-        raise BenchmarkError(error.code, f"{path}: {error}") from error
+        raise BenchmarkError(error.code, f"{path}: {error.message}", hint=error.hint) from error
 
 
 def _keys(kind: type[Any]) -> list[str]:
@@ -401,8 +403,8 @@ def typed_table(table: Table, kind: type[T], where: str) -> T:
     for key in table:
         if key not in known:
             near = difflib.get_close_matches(key.replace("_", "-"), known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            raise BenchmarkError("unknown_key", f"{where}: unknown key {key!r}: {hint}")
+            hint = f"write {near[0]}" if near else f"use one of {', '.join(known)}"
+            raise BenchmarkError("unknown_key", f"{where}: unknown key {key!r}", hint=hint)
     fields = {key.replace("-", "_"): value for key, value in table.items()}
     return from_plain(fields, kind, where, "correct this value")
 
@@ -411,7 +413,9 @@ def _variant(shared: Table, own: Table, path: Path, number: int) -> Variant:
     given = typed_table(shared | own, _VariantTable, str(path))
     if given.model is None:
         raise BenchmarkError(
-            "no_model", f"variant {number} has no model: add model = ..., here or above all variants"
+            "no_model",
+            f"variant {number} has no model",
+            hint="add model = ..., in its table or above all variants",
         )
     recipe = None if given.recipe is None else _placed_recipe(given.recipe, path)
     like = dataclasses.replace(given, data=_placed(given.data, path)).spec("")

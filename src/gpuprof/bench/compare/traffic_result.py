@@ -81,6 +81,7 @@ class TrafficSettings:
             raise BenchmarkError(
                 "invalid_split",
                 f"traffic: the split {self.split} does not add up to 1 or leaves a variant without requests",
+                hint="use fractions such as 0.9 and 0.1",
             )
 
 

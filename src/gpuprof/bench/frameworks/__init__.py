@@ -75,8 +75,8 @@ def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
     if recipe.frameworks and framework not in recipe.frameworks:
         raise BenchmarkError(
             "recipe_framework",
-            f"--recipe {text} runs in {' or '.join(recipe.frameworks)}, not in {framework}: "
-            "leave --framework out",
+            f"--recipe {text} runs in {' or '.join(recipe.frameworks)}, not in {framework}",
+            hint="omit --framework",
         )
     wanted = recipe.dtype if recipe.computes_in is None else "float32"
     if wanted is not None and spec.dtype not in (None, wanted):

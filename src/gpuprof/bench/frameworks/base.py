@@ -40,8 +40,8 @@ def require(module: str, framework: str, install: str) -> Any:
             ) from error
         raise UnavailableError(
             "cannot_import",
-            f"{framework} is installed and cannot be imported ({error}): "
-            f"pip install --force-reinstall {install}",
+            f"{framework} is installed and cannot be imported ({error})",
+            hint=f"pip install --force-reinstall {install}",
         ) from error
 
 
@@ -177,7 +177,7 @@ class FrameworkSystem(System):
         """Make one batch on the device, and compile for it where the framework does that ahead."""
         if batch_size < 1:
             raise BenchmarkError(
-                "invalid_batch_size", f"a batch of {batch_size} holds no samples: batch sizes begin at 1"
+                "invalid_batch_size", f"a batch of {batch_size} holds no samples", hint="use 1 or more"
             )
         self.arguments = ()
         self.batch_size = batch_size
@@ -305,8 +305,8 @@ class FrameworkSystem(System):
         if len(self.arguments) != 1:
             raise BenchmarkError(
                 "number_of_inputs",
-                f"{self.source.text} takes {len(self.arguments)} inputs, and a data set has one: "
-                "compare it on synthetic data, which its factory makes",
+                f"{self.source.text} takes {len(self.arguments)} inputs, and a data set has one",
+                hint="compare it on synthetic data, which its factory makes",
             )
 
     def input_spec(self) -> InputSpec:

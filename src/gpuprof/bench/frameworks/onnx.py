@@ -172,13 +172,13 @@ class OnnxRuntimeSystem(FrameworkSystem):
                 )
         except ImportError as error:
             raise UnavailableError(
-                "not_installed", f"exporting to ONNX needs {error.name}: pip install onnx onnxscript"
+                "not_installed", f"exporting to ONNX needs {error.name}", hint="pip install onnx onnxscript"
             ) from error
         except Exception as error:
             raise BenchmarkError(
                 "cannot_export",
-                f"{self.source.text} cannot be exported to ONNX ({reason_of(error)}): "
-                "hand over an .onnx file",
+                f"{self.source.text} cannot be exported to ONNX ({reason_of(error)})",
+                hint="specify an .onnx file",
             ) from error
 
     # --- the protocol ---
@@ -205,8 +205,9 @@ class OnnxRuntimeSystem(FrameworkSystem):
         if len(inputs) != len(self.arguments):
             raise BenchmarkError(
                 "number_of_inputs",
-                f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)})"
-                " and gpuprof makes one: hand over a factory of a callable and a function of inputs",
+                f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)}) "
+                "and gpuprof makes one",
+                hint="name a factory that returns a callable and a function of inputs, as in file.py:build",
             )
         self.arguments = tuple(map(_as_array, self.arguments))
         self._feeds = {each.name: array for each, array in zip(inputs, self.arguments, strict=True)}
@@ -293,7 +294,9 @@ def _quantize_file(
         shapes: Any = importlib.import_module("onnxruntime.quantization.shape_inference")
     except ImportError as error:
         raise UnavailableError(
-            "not_installed", f"--recipe onnx-int8 needs {error.name or 'onnx'}: pip install onnx onnxruntime"
+            "not_installed",
+            f"--recipe onnx-int8 needs {error.name or 'onnx'}",
+            hint="pip install onnx onnxruntime",
         ) from error
     whole, prepared = made.with_name("model-whole.onnx"), made.with_name("model-prepared.onnx")
     try:

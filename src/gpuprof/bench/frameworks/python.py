@@ -24,7 +24,9 @@ class PythonSystem(FrameworkSystem):
     def _load(self) -> None:
         if not callable(self.model):
             raise BenchmarkError(
-                "kind_of_model", f"{self.source.text} gives {type(self.model).__name__}: return a function"
+                "kind_of_model",
+                f"{self.source.text} gives {type(self.model).__name__}",
+                hint="return a function",
             )
         if self.spec.device not in ("auto", "cpu"):
             raise BenchmarkError(

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpuprof.bench.failures import reason_of
+from gpuprof.bench.failures import named, reason_of
 from gpuprof.bench.measure.outputs import named_arrays
 from gpuprof.bench.models.recipes import RecipeChoice
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
@@ -56,12 +56,12 @@ def change_module(module: Any, choice: RecipeChoice, model: str, batches: MakeBa
                 changed.module, details = _CHANGES[change](changed.module, choice, batches)
                 changed.details |= details
     except GpuprofError as error:
-        raise type(error)(error.code, f"--recipe {choice.recipe.name}: {model}: {error}") from error
+        raise named(error, f"--recipe {choice.recipe.name}: {model}") from error
     except Exception as error:
         raise BenchmarkError(
             "recipe_failed",
-            f"--recipe {choice.recipe.name}: {model} cannot be changed so ({reason_of(error)}): "
-            "take another recipe",
+            f"--recipe {choice.recipe.name}: {model} cannot be changed ({reason_of(error)})",
+            hint="use another recipe",
         ) from error
     return changed
 
@@ -131,8 +131,8 @@ def torch_quantization() -> Any:
     except ImportError as error:
         raise UnavailableError(
             "no_quantization",
-            f"PyTorch {torch.__version__} has no torch.ao.quantization any more: pip install 'torch<2.14', "
-            "or take onnx-int8",
+            f"PyTorch {torch.__version__} has no torch.ao.quantization",
+            hint="pip install 'torch<2.14', or use onnx-int8",
         ) from error
     if _engine() == "none":
         raise UnavailableError(
@@ -262,7 +262,8 @@ def _refuse_other_types(module: Any) -> None:
             name = str(each.dtype).removeprefix("torch.")
             raise BenchmarkError(
                 "unsupported_dtype",
-                f"its weights are {name}, and it is float32 that is quantized: convert it first",
+                f"its weights are {name}, and only float32 can be quantized",
+                hint="convert it to float32 first",
             )
 
 

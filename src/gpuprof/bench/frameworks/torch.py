@@ -95,8 +95,8 @@ class TorchSystem(FrameworkSystem):
         if not isinstance(self.model, self.torch.nn.Module):
             raise BenchmarkError(
                 "kind_of_model",
-                f"{self.source.text} gives {type(self.model).__name__}, no torch.nn.Module: "
-                "take --framework python for a callable",
+                f"{self.source.text} gives {type(self.model).__name__}, no torch.nn.Module",
+                hint="use --framework python for a callable",
             )
         return self.model
 
@@ -138,7 +138,9 @@ class TorchSystem(FrameworkSystem):
                 return read(str(self.source.path))
         except Exception as error:
             raise BenchmarkError(
-                "cannot_load", f"{self.source.text}: PyTorch cannot read it: {reason_of(error)}"
+                "cannot_load",
+                f"{self.source.text}: PyTorch cannot read it: {reason_of(error)}",
+                hint="save it again with this version of PyTorch",
             ) from error
 
     def _moved(self, module: Any) -> Any:

@@ -178,12 +178,14 @@ class _Arrays(Dataset):
             count = "one label" if labels.ndim == 0 else f"{len(labels):,} labels"
             raise BenchmarkError(
                 "number_of_labels",
-                f"{self.text}: {count} for {samples:,} samples: one for each sample is needed",
+                f"{self.text}: {count} for {samples:,} samples",
+                hint="write one label for each sample",
             )
         if labels.dtype.kind not in "biuf":
             raise BenchmarkError(
                 "invalid_labels",
-                f"{self.text}: labels of type {labels.dtype} are no numbers: number the classes from 0",
+                f"{self.text}: labels of type {labels.dtype} are no numbers",
+                hint="number the classes from 0",
             )
 
     def _checksum(self) -> int:
@@ -230,8 +232,8 @@ def open_dataset(
     if needs_labels and found.labels is None:
         raise BenchmarkError(
             "no_labels",
-            f"--dataset {text} has no labels, which accuracy needs: add an array `labels` to the .npz file, "
-            "or take a folder of images with a folder for each class",
+            f"--dataset {text} has no labels, which accuracy needs",
+            hint="add an array `labels` to the .npz file, or use a folder of images with a folder for each class",
         )
     return found
 
@@ -239,8 +241,8 @@ def open_dataset(
 def _nothing_there(text: str, option: str) -> BenchmarkError:
     return BenchmarkError(
         "no_such_data",
-        f"{option} {text}: no folder of images and no .npz file is there; "
-        "take synthetic, or correct the path",
+        f"{option} {text}: no folder of images and no .npz file is there",
+        hint="use synthetic, or correct the path",
     )
 
 
@@ -258,7 +260,9 @@ def _read_npz(path: Path) -> tuple[Array, Array | None]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             if not arrays.files:
-                raise BenchmarkError("no_array", f"{path}: the file holds no array")
+                raise BenchmarkError(
+                    "no_array", f"{path}: the file holds no array", hint="write it with numpy.savez"
+                )
             samples: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
             labels: Array | None = arrays["labels"] if "labels" in arrays.files else None
     except FileNotFoundError as error:
@@ -279,7 +283,7 @@ def _check_lengths(path: Path) -> None:
     """Raise BenchmarkError for a `.npz` without arrays, or with others than one label a sample."""
     lengths = _npz_lengths(path)
     if not lengths:
-        raise BenchmarkError("no_array", f"{path}: the file holds no array")
+        raise BenchmarkError("no_array", f"{path}: the file holds no array", hint="write it with numpy.savez")
     samples = lengths["inputs" if "inputs" in lengths else next(iter(lengths))]
     if not samples:
         raise BenchmarkError(
@@ -288,7 +292,8 @@ def _check_lengths(path: Path) -> None:
     if lengths.get("labels", samples) != samples:
         raise BenchmarkError(
             "number_of_labels",
-            f"{path}: {lengths['labels']:,} labels for {samples:,} samples: one for each is needed",
+            f"{path}: {lengths['labels']:,} labels for {samples:,} samples",
+            hint="write one label for each sample",
         )
 
 
@@ -318,7 +323,7 @@ def _load_image(file: Path, shape: tuple[int, ...]) -> Array:
     try:
         from PIL import Image
     except ImportError as error:
-        raise UnavailableError("not_installed", _NO_PILLOW) from error
+        raise _no_pillow() from error
     is_first = len(shape) == 3 and shape[0] == 3
     if not is_first and (len(shape) != 3 or shape[2] != 3):
         raise BenchmarkError(
@@ -337,7 +342,8 @@ def _load_image(file: Path, shape: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(scaled.transpose(2, 0, 1) if is_first else scaled)
 
 
-_NO_PILLOW = "reading images needs Pillow: pip install pillow"
+def _no_pillow() -> UnavailableError:
+    return UnavailableError("not_installed", "reading images needs Pillow", hint="pip install pillow")
 
 
 # --- sources of timing ---------------------------------------------------------------------------
@@ -390,7 +396,7 @@ def check_source(data: str, option: str) -> None:
         return
     make_source(data)
     if importlib.util.find_spec("PIL") is None:
-        raise UnavailableError("not_installed", _NO_PILLOW)
+        raise _no_pillow()
 
 
 class _SyntheticSource:
@@ -438,7 +444,9 @@ class _IteratorSource:
         taken = [np.asarray(each) for each in itertools.islice(self._samples, batch_size)]
         self._kept += taken
         if not self._kept:
-            raise BenchmarkError("no_samples", "data_source hands out no samples: it needs at least one")
+            raise BenchmarkError(
+                "no_samples", "data_source returns no samples", hint="use an iterable with at least one"
+            )
         again = itertools.cycle(self._kept)
         taken += itertools.islice(again, batch_size - len(taken))
         return _checked_batch(np.stack(taken), inputs, "data_source")

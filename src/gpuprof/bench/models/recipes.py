@@ -210,7 +210,8 @@ def _option(text: str, word: str, left: list[Option], recipe: Recipe) -> Option:
     takes = ", then ".join(known[each] for each in recipe.options)
     raise BenchmarkError(
         "unknown_recipe_option",
-        f"--recipe {text}: {word!r} is not an option: {recipe.name} takes {takes or 'none'}",
+        f"--recipe {text}: {word!r} is not an option of {recipe.name}",
+        hint=f"{recipe.name} takes {takes}" if takes else f"write {recipe.name} without options",
     )
 
 

@@ -73,8 +73,9 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
     if kind in ("pickle", "torch-export") and not trust_pickle:
         raise BenchmarkError(
             "pickled_model",
-            f"{text} holds pickled objects, which can run any code when they are read: save the model as "
-            "ONNX, or add --trust-pickle if you know who made it (in Python, trust_pickle=True)",
+            f"{text} holds pickled objects, which can run any code when they are read",
+            hint="save the model as ONNX, or add --trust-pickle if you know who made it "
+            "(in Python, trust_pickle=True)",
         )
     return ModelSource(kind, text, path.name, path)
 
@@ -280,8 +281,8 @@ def build_torch(text: str) -> NamedModel:
     except Exception as error:
         raise BenchmarkError(
             "cannot_build",
-            f"{text}: {library.module} cannot build it without weights ({reason_of(error)}): "
-            "name a factory instead, as in file.py:build",
+            f"{text}: {library.module} cannot build it without weights ({reason_of(error)})",
+            hint="name a factory instead, as in file.py:build",
         ) from error
 
 

@@ -69,12 +69,18 @@ def write_content(content: Content, formats: Sequence[str], folder: Path, stem: 
             failures.append(error)
         except OSError as error:
             failures.append(
-                BenchmarkError("cannot_write", f"cannot write {path}: {error.strerror or error}; make room")
+                BenchmarkError(
+                    "cannot_write",
+                    f"cannot write {path}: {error.strerror or error}",
+                    hint="free disk space, or use another folder",
+                )
             )
         except (TypeError, ValueError) as error:
             failures.append(
                 BenchmarkError(
-                    "cannot_write", f"{path}: the comparison cannot be written ({error}): compare again"
+                    "cannot_write",
+                    f"{path}: the comparison cannot be written ({error})",
+                    hint="compare again",
                 )
             )
     if failures:
@@ -244,5 +250,5 @@ def _required(module: str) -> Any:
     except ImportError as error:
         package = module.split(".", maxsplit=1)[0]
         raise UnavailableError(
-            "not_installed", f"an HTML or PDF report needs {package}: {INSTALL}"
+            "not_installed", f"an HTML or PDF report needs {package}", hint=INSTALL
         ) from error

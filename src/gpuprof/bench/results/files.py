@@ -79,12 +79,14 @@ class ResultFiles:
             try:
                 write_whole(path, texts[extension])
             except OSError as error:
-                failures.append(f"cannot write {path}: {error.strerror or error}; make room")
+                failures.append(f"cannot write {path}: {error.strerror or error}")
         if failures:
             with contextlib.suppress(OSError):
                 if self.paths[0].stat().st_size == 0:
                     self.discard()
-            raise BenchmarkError("cannot_write", "; ".join(failures))
+            raise BenchmarkError(
+                "cannot_write", "; ".join(failures), hint="free disk space, or set another --output-dir"
+            )
         return self.paths
 
 
@@ -157,7 +159,7 @@ def read_results(path: str | os.PathLike[str]) -> pandas.DataFrame:
         import pandas
     except ImportError as error:
         raise UnavailableError(
-            "not_installed", "reading results as a data frame needs pandas: pip install pandas"
+            "not_installed", "reading results as a data frame needs pandas", hint="pip install pandas"
         ) from error
     place = Path(path)
     # An empty file is of a benchmark that is not done.
@@ -176,8 +178,16 @@ def _read_one(pandas: Any, file: Path) -> Any:
     try:
         frame = pandas.read_csv(file)
     except (OSError, ValueError) as error:
-        raise BenchmarkError("cannot_read", f"{file}: no result file that can be read ({error})") from error
+        raise BenchmarkError(
+            "cannot_read",
+            f"{file}: no result file that can be read ({error})",
+            hint="specify a .csv of gpuprof bench",
+        ) from error
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
-        raise BenchmarkError("not_a_result", f"{file}: no result file: the column {missing[0]} is missing")
+        raise BenchmarkError(
+            "not_a_result",
+            f"{file}: no result file: the column {missing[0]} is missing",
+            hint="specify a .csv of gpuprof bench",
+        )
     return frame

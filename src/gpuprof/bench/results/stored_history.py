@@ -42,8 +42,8 @@ def read_history(places: Sequence[str], candidates: Sequence[Path], *, any_machi
     if not kept:
         raise BenchmarkError(
             "no_older_results",
-            f"--history {' '.join(places)} holds no results from before {new[0].path} ({new[0].timestamp}): "
-            "name the folder of older results",
+            f"--history {' '.join(places)} holds no results from before {new[0].path} ({new[0].timestamp})",
+            hint="name the folder of older results",
         )
     notes += more + _machines([*kept, *new[:-1]], new[-1], any_machine)
     _check_ways([*kept, *new[:-1]], new[-1])
@@ -97,7 +97,9 @@ def _checked(file: ResultFile) -> ResultFile:
     )
     if empty is not None:
         raise BenchmarkError(
-            "no_process_run", f"{file.path}: no process run of {empty} completed: measure it again"
+            "no_process_run",
+            f"{file.path}: no process run of {empty} completed",
+            hint="measure it again, or remove the file",
         )
     file.at  # noqa: B018 - raises for what is not a time
     return file

@@ -75,7 +75,7 @@ def _raising_failures() -> Iterator[None]:
     except GpuprofError:
         raise
     except Exception as error:
-        raise FailedRunError(reason_of(error)) from error
+        raise FailedRunError(reason_of(error), hint="call it once yourself to see why") from error
 
 
 def load_system(system: System, send: Send) -> float:

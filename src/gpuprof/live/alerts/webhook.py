@@ -33,7 +33,9 @@ class Webhook:
     ) -> None:
         address = parse_address(url)
         if address.protocol is not WireProtocol.HTTP:
-            raise GpuprofError("bad_webhook", f"--webhook {url!r} is not http or https")
+            raise GpuprofError(
+                "bad_webhook", f"--webhook {url!r} is not http or https", hint="write http://HOST:PORT/PATH"
+            )
         self._address = _checked(address, allowed_hosts)
         self._timeout_s = timeout_s
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)

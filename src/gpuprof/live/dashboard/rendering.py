@@ -21,7 +21,7 @@ def render(root: str, path: str, kind: str, page: str, out: str) -> None:
     """Write a page of an entry. Raises GpuprofError."""
     whole = checked_path(Path(root), path)
     if page not in PAGES.get(ItemKind(kind), ()):
-        raise GpuprofError("no_such_page", f"a {kind} has no {page}")
+        raise GpuprofError("no_such_page", f"a {kind} has no page {page}", hint="use a page of its list")
     if kind == ItemKind.RUN.value:
         _render_run(whole, page, Path(out))
     else:
