@@ -87,7 +87,7 @@ def chosen_weight(found: list[Weight], asked: str | None, folder: RunFolder) -> 
         return names.index("gpu") if "gpu" in names else 0  # without it the main process, or all threads
     if asked not in WEIGHTS:
         raise RunError(
-            "unknown_weight", f"cannot weigh by {asked!r}; hint: choose one of {', '.join(WEIGHTS)}"
+            "unknown_weight", f"cannot weigh by {asked!r}", hint=f"choose one of {', '.join(WEIGHTS)}"
         )
     if asked not in names:
         missing, hint = _why_missing(asked, folder)

@@ -88,7 +88,9 @@ def named(error: GpuprofError, name: str) -> GpuprofError:
 
 def reason_of(error: BaseException) -> str:
     """Return an exception on one line of at most LONGEST_REASON characters."""
-    first = " ".join(f"{type(error).__name__}: {error}".split())
+    # The hint of an error is for where it was raised.
+    message = error.message if isinstance(error, GpuprofError) else error
+    first = " ".join(f"{type(error).__name__}: {message}".split())
     return first if len(first) <= LONGEST_REASON else first[:LONGEST_REASON] + "..."
 
 

@@ -240,8 +240,8 @@ def _run(plan: ComparisonPlan, options: ReportOptions) -> None:
     if len(plan.variants) == 1:
         raise BenchmarkError(
             "one_variant",
-            f"there is one variant, {plan.baseline.name}, and nothing to compare it with; "
-            "hint: add a variant, or measure it alone with gpuprof bench",
+            f"there is one variant, {plan.baseline.name}, and nothing to compare it with",
+            hint="add a variant, or measure it alone with gpuprof bench",
         )
     folder = (
         Path("results") / file_name(plan.name) if options.output_dir is None else Path(options.output_dir)

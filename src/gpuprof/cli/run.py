@@ -456,11 +456,11 @@ def demo(context: click.Context, output: str) -> None:
     folder = Path(output)
     if not folder.is_dir():
         raise GpuprofError(
-            "no_such_folder", f"cannot write to {output}: the folder does not exist; hint: create it"
+            "no_such_folder", f"cannot write to {output}: the folder does not exist", hint="create it"
         )
     if importlib.util.find_spec("torch") is None:
         raise GpuprofError(
-            "not_installed", "the demo needs PyTorch, which is not installed; hint: pip install torch"
+            "not_installed", "the demo needs PyTorch, which is not installed", hint="pip install torch"
         )
     code, recorded = run_program(str(example()), out=free_name("demo", folder))
     if isinstance(recorded, RunError):

@@ -89,7 +89,8 @@ class RunFolder:
             state = "is a file, not a run folder" if self.path.exists() else "does not exist"
             raise RunError(
                 "no_such_run",
-                f"{self.path} {state}; hint: specify the folder that a recording wrote (NAME.gpuprof)",
+                f"{self.path} {state}",
+                hint="specify the folder that a recording wrote (NAME.gpuprof)",
             )
         if (self.path / META_FILE).exists():
             meta = read_json(self.path / META_FILE)

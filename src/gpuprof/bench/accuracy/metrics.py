@@ -92,14 +92,15 @@ def as_metric(found: Any, text: str = "") -> Metric:
         if not callable(found) or isinstance(found, type):
             raise BenchmarkError(
                 "invalid_metric",
-                f"the metric {where} is {type(found).__name__}; hint: use a function of outputs and "
-                "labels, or a subclass of gpuprof.bench.Metric",
+                f"the metric {where} is {type(found).__name__}",
+                hint="use a function of outputs and labels, or a subclass of gpuprof.bench.Metric",
             )
         metric = _FunctionMetric(found, getattr(found, "better", "higher"))
     if metric.better not in ("higher", "lower"):
         raise BenchmarkError(
             "invalid_better",
-            f"the metric {where}: better is {metric.better!r}; hint: write 'higher' or 'lower'",
+            f"the metric {where}: better is {metric.better!r}",
+            hint="write 'higher' or 'lower'",
         )
     if not metric.name:
         metric.name = type(metric).__name__

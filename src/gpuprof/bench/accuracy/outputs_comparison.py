@@ -159,7 +159,8 @@ class OutputsSum:
         if self._names is not None and len(self._names) != count:
             raise BenchmarkError(
                 "number_of_classes",
-                f"classes= names {len(self._names)} classes, and {name} has {count}; hint: specify them all",
+                f"classes= names {len(self._names)} classes, and {name} has {count}",
+                hint="specify them all",
             )
         return count
 
@@ -223,7 +224,8 @@ def _scores_name(outputs: Outputs, asked: str | None, must: bool) -> str | None:
     raise BenchmarkError(
         "no_scores",
         f"{asked or 'no output'} {'is not' if asked else 'is'} scores of two classes or more, "
-        f"(samples, classes): the outputs are {shapes}; hint: specify the right one with output=",
+        f"(samples, classes): the outputs are {shapes}",
+        hint="specify the right one with output=",
     )
 
 

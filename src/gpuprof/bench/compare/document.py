@@ -500,7 +500,8 @@ def read_document(path: Path) -> ComparisonDocument:
     except OSError as error:
         raise BenchmarkError(
             "cannot_read",
-            f"{path} cannot be read ({error.strerror}); hint: specify the .json of a comparison",
+            f"{path} cannot be read ({error.strerror})",
+            hint="specify the .json of a comparison",
         ) from error
     except ValueError as error:
         raise BenchmarkError(
@@ -516,7 +517,7 @@ def read_document(path: Path) -> ComparisonDocument:
         ) from error
     if not isinstance(plain, Mapping) or plain.get("kind") != KIND:
         raise BenchmarkError(
-            "not_a_comparison", f"{path} is not a comparison; hint: specify the .json of gpuprof compare"
+            "not_a_comparison", f"{path} is not a comparison", hint="specify the .json of gpuprof compare"
         )
     return document_from(plain, str(path))
 

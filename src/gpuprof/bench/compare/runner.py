@@ -232,7 +232,8 @@ class Journal:
         except OSError as error:
             raise BenchmarkError(
                 "cannot_write",
-                f"{self.path} cannot be written ({error.strerror}); hint: set another --output-dir",
+                f"{self.path} cannot be written ({error.strerror})",
+                hint="set another --output-dir",
             ) from error
 
     def _lock(self, file: IO[bytes]) -> None:
@@ -286,7 +287,7 @@ class Journal:
         found = self._decoded(head, 1, dict[str, Any])
         if found.get("kind") != "journal" or found.get("format") != FORMAT_VERSION:
             raise BenchmarkError(
-                "not_a_journal", f"{self.path} is not a journal of this version; hint: {_FRESH}"
+                "not_a_journal", f"{self.path} is not a journal of this version", hint=f"{_FRESH}"
             )
         here, there = _machine(), found.get("machine")
         other = sorted(name for name in here if not isinstance(there, dict) or there.get(name) != here[name])
@@ -313,7 +314,7 @@ class Journal:
 
     def _damaged(self, number: int) -> BenchmarkError:
         return BenchmarkError(
-            "damaged", f"{self.path}, line {number}: damaged; hint: remove the line, or {_FRESH}"
+            "damaged", f"{self.path}, line {number}: damaged", hint=f"remove the line, or {_FRESH}"
         )
 
     def _write(self, line: bytes) -> None:

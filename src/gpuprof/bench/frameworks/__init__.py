@@ -60,7 +60,7 @@ def framework_name(text: str) -> str:
     near = difflib.get_close_matches(name, [*FRAMEWORKS, *ALIASES], 2)
     guess = f": did you mean {' or '.join(near)}?" if near else ""
     raise BenchmarkError(
-        "unknown_framework", f"unknown framework {text!r}{guess}; hint: use one of {', '.join(FRAMEWORKS)}"
+        "unknown_framework", f"unknown framework {text!r}{guess}", hint=f"use one of {', '.join(FRAMEWORKS)}"
     )
 
 
@@ -81,7 +81,7 @@ def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
     wanted = recipe.dtype if recipe.computes_in is None else "float32"
     if wanted is not None and spec.dtype not in (None, wanted):
         raise BenchmarkError(
-            "recipe_dtype", f"--recipe {text} takes {wanted} inputs, not {spec.dtype}; hint: omit --dtype"
+            "recipe_dtype", f"--recipe {text} takes {wanted} inputs, not {spec.dtype}", hint="omit --dtype"
         )
     dtype = spec.dtype if recipe.dtype is None else recipe.dtype
     return dataclasses.replace(spec, framework=framework, dtype=dtype, recipe=text)

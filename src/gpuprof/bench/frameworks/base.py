@@ -116,15 +116,16 @@ class FrameworkSystem(System):
         if source.kind not in cls.kinds:
             raise BenchmarkError(
                 "kind_of_model",
-                f"{source.text}: {cls.framework} cannot run this kind of model; hint: omit --framework, or "
-                "name a factory, as in file.py:build",
+                f"{source.text}: {cls.framework} cannot run this kind of model",
+                hint="omit --framework, or name a factory, as in file.py:build",
             )
         choice = choice_of(spec)
         if choice is not None and choice.recipe.changes_module and source.kind not in MODULE_KINDS:
             raise BenchmarkError(
                 "recipe_of_program",
                 f"--recipe {choice.recipe.name}: {source.text} is a program, whose layers cannot be changed "
-                "any more; hint: use a factory of the module, as in file.py:build",
+                "any more",
+                hint="use a factory of the module, as in file.py:build",
             )
         cls.check_dtype(spec.dtype or "float32")
 
@@ -134,7 +135,8 @@ class FrameworkSystem(System):
         if dtype not in cls.dtypes:
             raise BenchmarkError(
                 "unsupported_dtype",
-                f"{cls.framework} cannot run in {dtype}; hint: use --dtype {', '.join(cls.dtypes)}",
+                f"{cls.framework} cannot run in {dtype}",
+                hint=f"use --dtype {', '.join(cls.dtypes)}",
             )
 
     @classmethod
@@ -145,7 +147,7 @@ class FrameworkSystem(System):
         if asked not in there:
             hint = f"use --device {' or '.join(there)}" if there else f"it needs {' or '.join(cls.devices)}"
             raise BenchmarkError(
-                "no_such_device", f"--device {asked}: {cls.framework} finds no such device; hint: {hint}"
+                "no_such_device", f"--device {asked}: {cls.framework} finds no such device", hint=f"{hint}"
             )
         return asked
 
@@ -241,7 +243,8 @@ class FrameworkSystem(System):
         """Write the prepared model to a file of its framework's format. Raises BenchmarkError."""
         raise BenchmarkError(
             "no_file_format",
-            f"{path}: {self.framework} has no file format of models; hint: use .pt, .pt2 or .onnx",
+            f"{path}: {self.framework} has no file format of models",
+            hint="use .pt, .pt2 or .onnx",
         )
 
     def limit_memory(self, budget_bytes: int | None) -> None:
@@ -434,8 +437,8 @@ class FrameworkSystem(System):
             return ()
         raise BenchmarkError(
             "unknown_input_shape",
-            f"{self.source.text}: the shape of its input is not known; hint: specify that of one sample, "
-            "as in --input-shape 3,224,224",
+            f"{self.source.text}: the shape of its input is not known",
+            hint="specify that of one sample, as in --input-shape 3,224,224",
         )
 
     def _choose_device(self) -> str:

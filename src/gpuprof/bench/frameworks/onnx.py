@@ -73,7 +73,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
         if self.source.kind == "onnx" and self.spec.dtype not in (None, self._file_dtype):
             raise BenchmarkError(
                 "unsupported_dtype",
-                f"--dtype {self.spec.dtype}: {self.source.text} takes {self._file_dtype}; hint: omit --dtype",
+                f"--dtype {self.spec.dtype}: {self.source.text} takes {self._file_dtype}",
+                hint="omit --dtype",
             )
         choice = self.choice
         if choice is not None and "quantize-onnx" in choice.recipe.changes:
@@ -121,7 +122,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
                 raise BenchmarkError(
                     "cannot_load",
                     f"{self.source.text}: ONNX Runtime cannot run it on {self.device_type} "
-                    f"({reason_of(error)}); hint: check the file, or use another --device",
+                    f"({reason_of(error)})",
+                    hint="check the file, or use another --device",
                 ) from error
             raise explain_run(
                 error,
@@ -317,8 +319,8 @@ def _quantize_file(
     except Exception as error:
         raise BenchmarkError(
             "cannot_quantize",
-            f"--recipe onnx-int8: {model} cannot be quantized ({reason_of(error)}); "
-            "hint: use the recipe onnx",
+            f"--recipe onnx-int8: {model} cannot be quantized ({reason_of(error)})",
+            hint="use the recipe onnx",
         ) from error
     finally:
         for file in (whole, prepared):
@@ -346,6 +348,7 @@ def _layers(path: Path) -> str:
     if not quantized:
         raise BenchmarkError(
             "cannot_quantize",
-            "--recipe onnx-int8: no layer of the file could be quantized; hint: use the recipe onnx",
+            "--recipe onnx-int8: no layer of the file could be quantized",
+            hint="use the recipe onnx",
         )
     return f"{quantized} of {len(layers)}"

@@ -31,7 +31,8 @@ class PythonSystem(FrameworkSystem):
         if self.spec.device not in ("auto", "cpu"):
             raise BenchmarkError(
                 "no_such_device",
-                f"--device {self.spec.device}: unknown for a Python callable; hint: omit --device",
+                f"--device {self.spec.device}: unknown for a Python callable",
+                hint="omit --device",
             )
         self._wait: Callable[[], object] | None = getattr(self.model, "synchronize", None)
         self.details["python"] = platform.python_version()

@@ -81,7 +81,8 @@ def prune(module: Any, share: float) -> tuple[Any, Details]:
     if not total:
         raise BenchmarkError(
             "nothing_to_quantize",
-            "no convolution, linear, attention or recurrent layer is in it; hint: omit the recipe",
+            "no convolution, linear, attention or recurrent layer is in it",
+            hint="omit the recipe",
         )
     return module, {"zeros": f"{zeros / total:.2%} of {total:,} weights of its layers"}
 
@@ -137,8 +138,8 @@ def torch_quantization() -> Any:
     if _engine() == "none":
         raise UnavailableError(
             "no_quantized_kernels",
-            "this build of PyTorch has no kernels for quantized layers on this processor; "
-            "hint: use onnx-int8",
+            "this build of PyTorch has no kernels for quantized layers on this processor",
+            hint="use onnx-int8",
         )
     return found
 
@@ -167,7 +168,7 @@ def quantize_dynamic(module: Any) -> tuple[Any, Details]:
     if not count:
         hint = "use int8-static" if "Conv" in kinds else "omit the recipe"
         raise BenchmarkError(
-            "nothing_to_quantize", f"no Linear, LSTM or GRU layer is in it (it has {kinds}); hint: {hint}"
+            "nothing_to_quantize", f"no Linear, LSTM or GRU layer is in it (it has {kinds})", hint=f"{hint}"
         )
     return quantized, {"quantized_layers": f"{count} of {total}", **without_fast_path(quantized)}
 
@@ -200,7 +201,8 @@ def quantize_static(module: Any, batches: Batches) -> tuple[Any, Details]:
         failures.append(f"{how}: no layer became one of 8 bits")
     raise BenchmarkError(
         "cannot_quantize",
-        f"no way to quantize it works (it has {_kinds(module)}; {failures[-1]}); hint: use int8-dynamic",
+        f"no way to quantize it works (it has {_kinds(module)}; {failures[-1]})",
+        hint="use int8-dynamic",
     )
 
 

@@ -85,8 +85,8 @@ class TensorRtSystem(FrameworkSystem):
         if plan is None:
             raise BenchmarkError(
                 "cannot_build",
-                f"{self.source.text}: TensorRT cannot build an engine in {self.dtype}; "
-                "hint: use another --dtype",
+                f"{self.source.text}: TensorRT cannot build an engine in {self.dtype}",
+                hint="use another --dtype",
             )
         return self._deserialized(plan)
 

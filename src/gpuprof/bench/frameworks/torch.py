@@ -55,7 +55,8 @@ class TorchSystem(FrameworkSystem):
             raise BenchmarkError(
                 "cannot_place",
                 f"{self.source.name} cannot be placed on {self.device_type} in {self.dtype} "
-                f"({reason_of(error)}); hint: use another --device or --dtype",
+                f"({reason_of(error)})",
+                hint="use another --device or --dtype",
             ) from error
         self._note_settings()
 
@@ -76,7 +77,8 @@ class TorchSystem(FrameworkSystem):
             raise UnavailableError(
                 "quantized_on_cpu_only",
                 f"--recipe {name}: PyTorch has quantized layers for CPUs alone, and --device "
-                f"{self.spec.device} takes {self.device_type}; hint: use --device cpu for all variants",
+                f"{self.spec.device} takes {self.device_type}",
+                hint="use --device cpu for all variants",
             )
         self.counted = module
         changed = change_module(module, choice, self.source.name, lambda: self.calibration(choice))
@@ -107,8 +109,8 @@ class TorchSystem(FrameworkSystem):
         if isinstance(found, dict):
             raise BenchmarkError(
                 "weights_without_model",
-                f"{self.source.text} holds weights and no model; "
-                "hint: specify a factory, as in file.py:build",
+                f"{self.source.text} holds weights and no model",
+                hint="specify a factory, as in file.py:build",
             )
         return found
 
@@ -345,7 +347,7 @@ class TorchExportSystem(TorchSystem):
         # A program keeps the mode and the type that it was exported with, and makes its constants there.
         own = _dtype_of(module) or "float32"
         if self.spec.dtype not in (None, own):
-            raise BenchmarkError("unsupported_dtype", f"the program is of {own}; hint: omit --dtype")
+            raise BenchmarkError("unsupported_dtype", f"the program is of {own}", hint="omit --dtype")
         return module.to(self.device_type)
 
     def _inputs(self) -> InputSpec:

@@ -62,7 +62,8 @@ def _checked_batch(batch: Array, inputs: InputSpec, where: str) -> Array:
         raise BenchmarkError(
             "input_shape_of_data",
             f"{where}: a sample has the shape {shape_text(batch.shape[1:])} and the model takes "
-            f"{shape_text(inputs.shape)}; hint: specify it with --input-shape",
+            f"{shape_text(inputs.shape)}",
+            hint="specify it with --input-shape",
         )
     return np.ascontiguousarray(batch, dtype=np.int64 if inputs.is_whole else np.float32)
 
@@ -211,7 +212,7 @@ def open_dataset(
     """
     if samples is not None and samples < 1:
         raise BenchmarkError(
-            "invalid_samples", f"{samples} samples of --dataset {text}; hint: use at least one"
+            "invalid_samples", f"{samples} samples of --dataset {text}", hint="use at least one"
         )
     path = Path(text)
     found: Dataset
@@ -233,7 +234,7 @@ def open_dataset(
         raise BenchmarkError(
             "no_labels",
             f"--dataset {text} has no labels, which accuracy needs",
-            hint="add an array `labels` to the .npz file, or use a folder of images with a folder for each class",
+            hint="add an array `labels` to the .npz file, or use a folder of images for each class",
         )
     return found
 
@@ -266,15 +267,16 @@ def _read_npz(path: Path) -> tuple[Array, Array | None]:
             samples: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
             labels: Array | None = arrays["labels"] if "labels" in arrays.files else None
     except FileNotFoundError as error:
-        raise BenchmarkError("no_such_file", f"{path}: no such file; hint: correct the path") from error
+        raise BenchmarkError("no_such_file", f"{path}: no such file", hint="correct the path") from error
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise BenchmarkError(
             "cannot_read",
-            f"{path}: cannot be read without unpickling ({error}); hint: write it with numpy.savez",
+            f"{path}: cannot be read without unpickling ({error})",
+            hint="write it with numpy.savez",
         ) from error
     if samples.ndim == 0 or not len(samples):
         raise BenchmarkError(
-            "no_samples", f"{path}: it holds no samples; hint: write an array of at least one"
+            "no_samples", f"{path}: it holds no samples", hint="write an array of at least one"
         )
     return samples, labels
 
@@ -287,7 +289,7 @@ def _check_lengths(path: Path) -> None:
     samples = lengths["inputs" if "inputs" in lengths else next(iter(lengths))]
     if not samples:
         raise BenchmarkError(
-            "no_samples", f"{path}: it holds no samples; hint: write an array of at least one"
+            "no_samples", f"{path}: it holds no samples", hint="write an array of at least one"
         )
     if lengths.get("labels", samples) != samples:
         raise BenchmarkError(
@@ -313,7 +315,7 @@ def _npz_lengths(path: Path) -> dict[str, int]:
                     lengths[name.removesuffix(".npy")] = shape[0] if shape else 0
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise BenchmarkError(
-            "cannot_read", f"{path}: cannot be read ({error}); hint: write it with numpy.savez"
+            "cannot_read", f"{path}: cannot be read ({error})", hint="write it with numpy.savez"
         ) from error
     return lengths
 
@@ -328,7 +330,8 @@ def _load_image(file: Path, shape: tuple[int, ...]) -> Array:
     if not is_first and (len(shape) != 3 or shape[2] != 3):
         raise BenchmarkError(
             "input_shape_of_images",
-            f"images cannot be inputs of shape {shape_text(shape)}; hint: use --data synthetic",
+            f"images cannot be inputs of shape {shape_text(shape)}",
+            hint="use --data synthetic",
         )
     height, width = shape[1:] if is_first else shape[:2]
     try:
@@ -336,7 +339,7 @@ def _load_image(file: Path, shape: tuple[int, ...]) -> Array:
             pixels = np.asarray(image.convert("RGB").resize((width, height)), dtype=np.float32)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise BenchmarkError(
-            "cannot_read", f"{file}: not a readable image ({error}); hint: remove it"
+            "cannot_read", f"{file}: not a readable image ({error})", hint="remove it"
         ) from error
     scaled = (pixels / 255 - np.array(IMAGE_MEAN, np.float32)) / np.array(IMAGE_DEVIATION, np.float32)
     return np.ascontiguousarray(scaled.transpose(2, 0, 1) if is_first else scaled)
@@ -385,12 +388,12 @@ def check_source(data: str, option: str) -> None:
         return
     if path.suffix == ".npz" and not path.is_dir():
         if not path.is_file():
-            raise BenchmarkError("no_such_file", f"{option} {data}: no such file; hint: correct the path")
+            raise BenchmarkError("no_such_file", f"{option} {data}: no such file", hint="correct the path")
         import zipfile
 
         if not zipfile.is_zipfile(path):
             raise BenchmarkError(
-                "not_an_npz_file", f"{option} {data}: not a .npz file; hint: write it with numpy.savez"
+                "not_an_npz_file", f"{option} {data}: not a .npz file", hint="write it with numpy.savez"
             )
         _check_lengths(path)
         return

@@ -22,7 +22,8 @@ def find_named(name: str) -> Any:
     if not source or not attribute:
         raise BenchmarkError(
             "invalid_function_name",
-            f"{name!r} names nothing; hint: write package.module:function or file.py:function",
+            f"{name!r} names nothing",
+            hint="write package.module:function or file.py:function",
         )
     try:
         found = module_of_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
@@ -32,7 +33,7 @@ def find_named(name: str) -> Any:
         ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise BenchmarkError("no_such_function", f"{source} has no {attribute!r}; hint: check the name")
+            raise BenchmarkError("no_such_function", f"{source} has no {attribute!r}", hint="check the name")
         found = getattr(found, part)
     return found
 

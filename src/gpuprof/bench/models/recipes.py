@@ -180,7 +180,7 @@ def parse_recipe(text: str) -> RecipeChoice:
         near = difflib.get_close_matches(name, RECIPES, 2)
         guess = f": did you mean {' or '.join(near)}?" if near else ""
         raise BenchmarkError(
-            "unknown_recipe", f"unknown recipe {name!r}{guess}; hint: use one of {', '.join(RECIPES)}"
+            "unknown_recipe", f"unknown recipe {name!r}{guess}", hint=f"use one of {', '.join(RECIPES)}"
         )
     choice = RecipeChoice(RECIPES[name])
     left = list(choice.recipe.options)

@@ -98,7 +98,7 @@ def _run(browser: str, page: Path, printed: Path, folder: Path, limit_s: float) 
             )
         except OSError as error:
             raise BenchmarkError(
-                "cannot_start", f"{browser} cannot be started ({error.strerror}); hint: set {VARIABLE}"
+                "cannot_start", f"{browser} cannot be started ({error.strerror})", hint=f"set {VARIABLE}"
             ) from error
         try:
             process.wait(limit_s)

@@ -36,7 +36,7 @@ def _known(formats: Sequence[str]) -> list[str]:
     wrong = [each for each in formats if each not in FORMATS]
     if wrong:
         raise BenchmarkError(
-            "unknown_format", f"{wrong[0]!r} is not a report format; hint: use {', '.join(FORMATS)}"
+            "unknown_format", f"{wrong[0]!r} is not a report format", hint=f"use {', '.join(FORMATS)}"
         )
     return list(dict.fromkeys(formats))
 
@@ -57,7 +57,7 @@ def write_content(content: Content, formats: Sequence[str], folder: Path, stem: 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BenchmarkError(
-            "cannot_write", f"{folder}: cannot be written ({error.strerror}); hint: use another folder"
+            "cannot_write", f"{folder}: cannot be written ({error.strerror})", hint="use another folder"
         ) from error
     paths, failures = [], []
     for each in wanted:
@@ -104,7 +104,7 @@ _WRITERS: dict[str, Callable[[Content, Path], None]] = {
 def _compared(content: Content) -> ComparisonDocument:
     if content.document is None:
         raise BenchmarkError(
-            "unknown_format", f"{content.title}: only a comparison has this format; hint: use html, md, pdf"
+            "unknown_format", f"{content.title}: only a comparison has this format", hint="use html, md, pdf"
         )
     return content.document
 

@@ -56,7 +56,8 @@ class ResultFiles:
         except OSError as error:
             raise BenchmarkError(
                 "cannot_write",
-                f"--output-dir {folder}: cannot be written ({error.strerror}); hint: use another folder",
+                f"--output-dir {folder}: cannot be written ({error.strerror})",
+                hint="use another folder",
             ) from error
         raise AssertionError("unreachable")
 
@@ -168,7 +169,8 @@ def read_results(path: str | os.PathLike[str]) -> pandas.DataFrame:
     if not files:
         raise BenchmarkError(
             "no_results",
-            f"{place} holds no benchmark_results_*.csv with results; hint: specify another folder",
+            f"{place} holds no benchmark_results_*.csv with results",
+            hint="specify another folder",
         )
     frames = [_read_one(pandas, file) for file in files]
     return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)

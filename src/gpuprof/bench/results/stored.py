@@ -153,12 +153,13 @@ def _document(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BenchmarkError(
-            "cannot_read", f"{path} cannot be read ({error.strerror}); hint: specify a result file"
+            "cannot_read", f"{path} cannot be read ({error.strerror})", hint="specify a result file"
         ) from error
     except ValueError as error:
         raise BenchmarkError(
             "not_a_result",
-            f"{path} is not a result file: invalid JSON; hint: specify the .json of gpuprof bench",
+            f"{path} is not a result file: invalid JSON",
+            hint="specify the .json of gpuprof bench",
         ) from error
     except RecursionError as error:
         raise BenchmarkError(
@@ -168,7 +169,7 @@ def _document(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(document, dict) or not isinstance(document.get("results"), list):
         raise BenchmarkError(
-            "not_a_result", f"{path} is not a result file; hint: specify the .json of gpuprof bench"
+            "not_a_result", f"{path} is not a result file", hint="specify the .json of gpuprof bench"
         )
     if document.get("format") != FORMAT_VERSION:
         raise BenchmarkError(

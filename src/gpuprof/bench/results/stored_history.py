@@ -68,7 +68,8 @@ def _paths(places: Sequence[str]) -> list[Path]:
         if not files:
             raise BenchmarkError(
                 "no_results",
-                f"--history {place}: no result file there; hint: specify a folder or 'FOLDER/*.json'",
+                f"--history {place}: no result file there",
+                hint="specify a folder or 'FOLDER/*.json'",
             )
         found |= {file.resolve(): file for file in files}
     return list(found.values())
@@ -85,7 +86,8 @@ def _read_all(paths: Iterable[Path], option: str) -> list[ResultFile]:
     if failures:
         raise BenchmarkError(
             "unusable_history",
-            f"{option}: {_some(failures)}; hint: repair these files, or move them to another folder",
+            f"{option}: {_some(failures)}",
+            hint="repair these files, or move them to another folder",
         )
     return found
 
@@ -139,8 +141,8 @@ def _machines(files: Sequence[ResultFile], new: ResultFile, any_machine: bool) -
         return [warning("other_machine_files", files=what, different=told)]
     raise BenchmarkError(
         "other_machine",
-        f"{what} or with other threads than {new.path} ({told}); hint: remove these from --history, or add "
-        "--any-machine",
+        f"{what} or with other threads than {new.path} ({told})",
+        hint="remove these from --history, or add --any-machine",
     )
 
 
@@ -155,8 +157,8 @@ def _check_ways(files: Sequence[ResultFile], new: ResultFile) -> None:
         if others:
             raise BenchmarkError(
                 "measured_differently",
-                f"{_measured(others)} with {what} than {new.path}; hint: omit these, or measure in the "
-                "same way",
+                f"{_measured(others)} with {what} than {new.path}",
+                hint="omit these, or measure in the same way",
             )
 
 

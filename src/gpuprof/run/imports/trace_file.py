@@ -42,6 +42,6 @@ def _head(path: Path) -> bytes:
         raise RunError(
             "needs_nsys_export",
             f"{path} is a report that only Nsight Systems reads",
-            hint=f"run `nsys export --type sqlite {shlex.quote(str(path))}` and import the file that it writes",
+            hint=f"run `nsys export --type sqlite {shlex.quote(str(path))}`, and import its output",
         )
     return head
