@@ -307,7 +307,9 @@ def _slices(
         return read_timeline(run, target.parent, tree, window=window, is_full=is_full)
     except OSError as error:
         raise RunError(
-            "cannot_write", f"cannot write {target}: {error.strerror}", hint="name a writable file"
+            "cannot_write",
+            f"cannot write {target}: {error.strerror}",
+            hint="specify a file that can be written",
         ) from None
 
 
@@ -323,7 +325,9 @@ def _write_page(target: Path, page: str) -> None:
                 raise
     except OSError as error:
         raise RunError(
-            "cannot_write", f"cannot write {target}: {error.strerror}", hint="name a writable file"
+            "cannot_write",
+            f"cannot write {target}: {error.strerror}",
+            hint="specify a file that can be written",
         ) from None
 
 

@@ -6,6 +6,7 @@ The messages of other libraries are classified here and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -84,6 +85,16 @@ def named(error: GpuprofError, name: str) -> GpuprofError:
         return replace(failure_of(error), message=f"{name}: {error.message}").error()
     kind = UnavailableError if isinstance(error, UnavailableError) else BenchmarkError
     return kind(error.code, f"{name}: {error.message}", hint=error.hint)
+
+
+def joined(errors: Sequence[GpuprofError]) -> GpuprofError:
+    """Return one error for several, with the message and the hint of each."""
+    if len(errors) == 1:
+        return errors[0]
+    text = "; ".join(dict.fromkeys(map(str, errors)))
+    if all(isinstance(each, UnavailableError) for each in errors):
+        return UnavailableError(errors[0].code, text)
+    return BenchmarkError(errors[0].code, text)
 
 
 def reason_of(error: BaseException) -> str:

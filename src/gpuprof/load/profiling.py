@@ -94,7 +94,7 @@ class ProfiledLoad:
             raise RunError(
                 "cannot_write",
                 f"{self.path}: cannot be written ({error.strerror})",
-                hint="free disk space, or choose another --out",
+                hint="free disk space, or use another --out",
             ) from error
         close_run(self.path)
 
@@ -117,11 +117,15 @@ def _make_room(path: Path) -> None:
             return
         with exclusive(path) as is_free:
             if not is_free:
-                raise RecordingError("in_use", f"{path} is being recorded", hint="use another --out")
+                raise RecordingError(
+                    "in_use", f"{path} is being recorded", hint="free disk space, or use another --out"
+                )
             shutil.rmtree(path)
     except OSError as error:
         raise RecordingError(
-            "cannot_write", f"{path} cannot be written ({error.strerror})", hint="use another --out"
+            "cannot_write",
+            f"{path} cannot be written ({error.strerror})",
+            hint="free disk space, or use another --out",
         ) from error
 
 

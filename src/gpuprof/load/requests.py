@@ -109,7 +109,7 @@ def write_rows(rows: npt.NDArray[Any], path: Path) -> None:
         raise RunError(
             "cannot_write",
             f"{path}: cannot be written ({error})",
-            hint="free disk space, or choose another --out",
+            hint="free disk space, or use another --out",
         ) from error
     del columns
 

@@ -28,7 +28,7 @@ def create_folder(path: Path) -> None:
         (path / SEGMENTS).mkdir()
     except FileExistsError:
         raise RecordingError(
-            "exists", f"{path} exists", hint="specify another folder, or remove it first"
+            "exists", f"{path} exists", hint="specify another folder, or remove it"
         ) from None
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and not path.parent.exists():

@@ -53,7 +53,9 @@ def write_tail_page(requests: ProfiledRequests, path: Path, *, target: str = "")
     except OSError as error:
         path.unlink(missing_ok=True)  # a partial page looks complete until it is opened
         raise RunError(
-            "cannot_write", f"cannot write {path}: {error.strerror}", hint="free disk space"
+            "cannot_write",
+            f"cannot write {path}: {error.strerror}",
+            hint="specify a file that can be written",
         ) from error
 
 

@@ -90,7 +90,7 @@ class RunFolder:
             raise RunError(
                 "no_such_run",
                 f"{self.path} {state}",
-                hint="specify the folder that a recording wrote (NAME.gpuprof)",
+                hint="specify the folder that a recording writes (NAME.gpuprof)",
             )
         if (self.path / META_FILE).exists():
             meta = read_json(self.path / META_FILE)
@@ -100,7 +100,7 @@ class RunFolder:
             raise RunError(
                 "not_a_run",
                 f"{self.path} is not a run: it holds neither {META_FILE} nor {RECORDING_FILE}",
-                hint="specify the folder that a recording wrote (NAME.gpuprof)",
+                hint="specify the folder that a recording writes (NAME.gpuprof)",
             )
         return self._recover()
 

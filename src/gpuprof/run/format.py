@@ -125,7 +125,7 @@ def check_version(facts: dict[str, Any], path: Path) -> None:
         raise RunError(
             "unknown_format",
             f"{path}: format_version is {version!r}, not a version: this is not a run of gpuprof",
-            hint="specify the folder that a recording wrote (NAME.gpuprof)",
+            hint="specify the folder that a recording writes (NAME.gpuprof)",
         )
     if version > FORMAT_VERSION:
         raise RunError(

@@ -101,7 +101,7 @@ def run_capture(nsys: Path, capture: Capture, out: Path) -> tuple[int, RunError 
     kept in the run for Nsight's own window. Raises RecordingError where nothing could be started.
     """
     if out.exists():
-        raise RecordingError("exists", f"{out} exists", hint="specify another folder, or remove it first")
+        raise RecordingError("exists", f"{out} exists", hint="specify another folder, or remove it")
     scratch = TemporaryFolder("gpuprof-nsys-")
     report, database = scratch.path / REPORT_NAME, scratch.path / "report.sqlite"
     environment = _environment()

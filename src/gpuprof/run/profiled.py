@@ -195,7 +195,9 @@ def _write_counts(
         writer.ensure_tables()
     except duckdb.Error as error:
         raise RunError(
-            "cannot_write", f"cannot write {path}: {reason_of(error)}", hint="free disk space"
+            "cannot_write",
+            f"cannot write {path}: {reason_of(error)}",
+            hint="free disk space, or specify another folder",
         ) from None
     finally:
         connection.close()

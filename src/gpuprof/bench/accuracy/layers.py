@@ -141,7 +141,7 @@ class _LayerRun:
         self, name: str, model: Any, layers: Mapping[str, Any], inputs: Any, see: Callable[[LayerCall], None]
     ) -> None:
         variant = ComparedModel(
-            name, getattr(model, _COMPILED, model), hint="hand over inputs that both models take"
+            name, getattr(model, _COMPILED, model), hint="use inputs that both models take"
         )
         with _watched(layers, see), _without_compiled_code(self._is_compiled):
             variant(inputs, batch=1)

@@ -233,7 +233,7 @@ class Journal:
             raise BenchmarkError(
                 "cannot_write",
                 f"{self.path} cannot be written ({error.strerror})",
-                hint="set another --output-dir",
+                hint="use another --output-dir",
             ) from error
 
     def _lock(self, file: IO[bytes]) -> None:

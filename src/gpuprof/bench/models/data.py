@@ -267,7 +267,7 @@ def _read_npz(path: Path) -> tuple[Array, Array | None]:
             samples: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
             labels: Array | None = arrays["labels"] if "labels" in arrays.files else None
     except FileNotFoundError as error:
-        raise BenchmarkError("no_such_file", f"{path}: no such file", hint="correct the path") from error
+        raise BenchmarkError("no_such_file", f"{path}: no such file", hint="check the path") from error
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise BenchmarkError(
             "cannot_read",
@@ -388,7 +388,7 @@ def check_source(data: str, option: str) -> None:
         return
     if path.suffix == ".npz" and not path.is_dir():
         if not path.is_file():
-            raise BenchmarkError("no_such_file", f"{option} {data}: no such file", hint="correct the path")
+            raise BenchmarkError("no_such_file", f"{option} {data}: no such file", hint="check the path")
         import zipfile
 
         if not zipfile.is_zipfile(path):

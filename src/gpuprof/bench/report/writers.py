@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument, VariantFigures, plain_document
 from gpuprof.bench.facts import Diagnostic
+from gpuprof.bench.failures import joined
 from gpuprof.bench.report.markdown import markdown, recommendations
 from gpuprof.bench.report.pdf import find_chromium, print_pdf
 from gpuprof.bench.report.plots import LAYER_BOUNDS, bound_of
@@ -84,10 +85,7 @@ def write_content(content: Content, formats: Sequence[str], folder: Path, stem: 
                 )
             )
     if failures:
-        lines = "; ".join(dict.fromkeys(map(str, failures)))
-        is_missing = all(isinstance(each, UnavailableError) for each in failures)
-        kind = UnavailableError if is_missing else BenchmarkError
-        raise kind(failures[0].code, lines)
+        raise joined(failures)
     return paths
 
 

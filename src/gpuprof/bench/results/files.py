@@ -86,7 +86,7 @@ class ResultFiles:
                 if self.paths[0].stat().st_size == 0:
                     self.discard()
             raise BenchmarkError(
-                "cannot_write", "; ".join(failures), hint="free disk space, or set another --output-dir"
+                "cannot_write", "; ".join(failures), hint="free disk space, or use another --output-dir"
             )
         return self.paths
 

@@ -64,7 +64,9 @@ def render_difference(root: str, old: str, new: str, out: str) -> None:
     runs = [checked_path(Path(root), each) for each in (new, old)]
     for run in runs:
         if not (run / META_FILE).is_file():
-            raise GpuprofError("unclosed", f"{run.name} was not closed", hint=f"gpuprof summary {run.name}")
+            raise GpuprofError(
+                "unclosed", f"{run.name} was not closed", hint=f"gpuprof summary {run.name} closes it"
+            )
     flamegraph_difference(out, [Run(runs[0])], [Run(runs[1])])
 
 
