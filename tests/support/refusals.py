@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a refusal looks like: one line with a hint, raised or printed. Tests compare codes and values, not words."""
+"""What a refusal looks like: a line with a hint, raised or printed. Tests compare codes and values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 
 from gpuprof.cli import main
 from gpuprof.errors import GpuprofError
-
 
 # With --texts-as-codes an error has no words, and so no hint.
 HAS_WORDS = "texts_as_codes" not in os.environ.get("PYTHONPATH", "")

@@ -69,7 +69,7 @@ class Settings:
             raise BenchmarkError(
                 "cold_throughput",
                 "caches='cold' with mode='throughput': a window of calls is warm",
-                hint="use mode='latency' (--mode latency)",
+                hint="use mode='latency'",
             )
         if self.mode == "throughput" and self.stream:
             raise BenchmarkError(

@@ -300,7 +300,7 @@ def _exit(document: ComparisonDocument) -> None:
         raise BenchmarkError(
             "variants_failed",
             f"{len(failed)} of {len(document.variants)} variants failed, {first.name} first: {first.failure}",
-            hint="correct these variants, then run the same command: it measures only them",
+            hint="correct them, then add --resume, which keeps the process runs of the others",
         )
     chosen = _chosen(document)
     if not chosen:

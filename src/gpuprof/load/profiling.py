@@ -117,9 +117,7 @@ def _make_room(path: Path) -> None:
             return
         with exclusive(path) as is_free:
             if not is_free:
-                raise RecordingError(
-                    "in_use", f"{path} is being recorded", hint="free disk space, or use another --out"
-                )
+                raise RecordingError("in_use", f"{path} is being recorded", hint="use another --out")
             shutil.rmtree(path)
     except OSError as error:
         raise RecordingError(

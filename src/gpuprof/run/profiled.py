@@ -110,7 +110,9 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
         return RunError(
             "profile_unreadable",
             f"{reason}; the result of {profiler} is kept in {result}",
-            hint=f"import it: {command}" if profiler == "torch" else f"open it with {profiler}",
+            hint=f"import it: {command}"
+            if profiler == "torch"
+            else "run the program again with another --out",
         )
     return None
 

@@ -357,7 +357,7 @@ def _check_way(each: Configuration, baseline: ResultFile, candidate: ResultFile)
             raise BenchmarkError(
                 "measured_differently",
                 f"{each} was measured with {name} {old} in {baseline.path} and {new} in {candidate.path}",
-                hint=f"measure both with the same --{name}",
+                hint=f"measure both with the same {name}",
             )
 
 
