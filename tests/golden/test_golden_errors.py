@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,9 +46,10 @@ class Raised(NamedTuple):
     hint: ast.expr | None
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(ROOT.rglob("*.py")):
-        yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    paths = sorted(ROOT.rglob("*.py"))
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def calls(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.Call]]:
@@ -59,8 +61,13 @@ def calls(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.Call]]:
         yield from calls(each, each.name if is_function else function)
 
 
-def raised() -> Iterator[Raised]:
-    for path, tree in modules():
+@functools.cache
+def raised() -> tuple[Raised, ...]:
+    return tuple(_raised())
+
+
+def _raised() -> Iterator[Raised]:
+    for path, tree in modules().items():
         for function, node in calls(tree):
             if isinstance(node.func, ast.Name) and node.func.id in WITH_CODE | OF_RUNS:
                 arguments = [None, None, *node.args] if node.func.id in OF_RUNS else [None, *node.args, None]
@@ -116,7 +123,7 @@ def test_no_error_is_left_out() -> None:
     """Errors are made by the names of their classes, or by functions that do so: the checks above see all."""
     known = {*WITH_CODE, *OF_RUNS, *CAUGHT_INSIDE, "SuiteError", *dir(builtins)}
     made: dict[str, str] = {}
-    for path, tree in modules():
+    for path, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 known.add(node.name)

@@ -105,7 +105,7 @@ WORK_HINTS = Messages(
         "imported": "work is counted where the model runs: record the program with gpuprof run --work",
     }
 )
-_OTHER_WORK_HINT = "record a program that calls a model of PyTorch with gpuprof run --work"
+_OTHER_WORK_HINT = "correct this, then record it again with gpuprof run --work"
 NOTES = Messages(
     {
         "own_recording": "the program made a recording of its own: that time is not in this run",

@@ -106,7 +106,7 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
         shutil.rmtree(draft, ignore_errors=True)
         line = next(iter(str(error).splitlines()), type(error).__name__)
         reason = f"cannot write {path}: {error.strerror}" if isinstance(error, OSError) else line
-        command = f"gpuprof import {shlex.quote(str(result))} -o NAME"
+        importing = f"gpuprof import {shlex.quote(str(result))} -o NAME"
         return RunError(
             "profile_unreadable",
             f"{reason}; the result of {profiler} is kept in {result}",
