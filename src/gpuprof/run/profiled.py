@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof.errors import RecordingError, RunError
+from gpuprof.errors import GpuprofError, RecordingError, RunError
 from gpuprof.record import line_program
 from gpuprof.record.environment import environment_for
 from gpuprof.record.facts import Method, NoteCode, SourceStatus, note
@@ -104,13 +104,12 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
         draft.rename(path)  # in place of an empty folder: no other run is replaced
     except Exception as error:
         shutil.rmtree(draft, ignore_errors=True)
-        line = next(iter(str(error).splitlines()), type(error).__name__)
+        line = error.message if isinstance(error, GpuprofError) else str(error) or type(error).__name__
         reason = f"cannot write {path}: {error.strerror}" if isinstance(error, OSError) else line
-        importing = f"gpuprof import {shlex.quote(str(result))} -o NAME"
         return RunError(
             "profile_unreadable",
             f"{reason}; the result of {profiler} is kept in {result}",
-            hint=f"import it: {command}"
+            hint=f"gpuprof import {shlex.quote(str(result))} -o NAME"
             if profiler == "torch"
             else "run the program again with another --out",
         )
