@@ -297,10 +297,12 @@ def _exit(document: ComparisonDocument) -> None:
     failed = [each for each in document.variants if each.status != VariantStatus.MEASURED]
     if failed:
         first = failed[0]
+        values = {} if first.failure is None else first.failure.values
+        why = values.get("message", first.failure)
         raise BenchmarkError(
             "variants_failed",
-            f"{len(failed)} of {len(document.variants)} variants failed, {first.name} first: {first.failure}",
-            hint="correct them, then add --resume, which keeps the process runs of the others",
+            f"{len(failed)} of {len(document.variants)} variants failed, {first.name} first: {why}",
+            hint=f"{values.get('hint') or 'correct them'}; --resume keeps the process runs of the others",
         )
     chosen = _chosen(document)
     if not chosen:

@@ -82,7 +82,7 @@ def _read_all(paths: Iterable[Path], option: str) -> list[ResultFile]:
         try:
             found.append(_checked(read_side_of([path])))
         except GpuprofError as error:
-            failures.append(str(error))
+            failures.append(error.message)
     if failures:
         raise BenchmarkError(
             "unusable_history",
