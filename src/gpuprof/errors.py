@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+_LINE_BREAKS = str.maketrans({each: ascii(each)[1:-1] for each in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"})
+
 
 def one_line(text: str) -> str:
-    """Return a text on one line: messages of other libraries, which errors quote, can have several."""
-    return text if text.isprintable() else " ".join(filter(None, map(str.strip, text.splitlines())))
+    """Return a text with escapes for line breaks: names, and messages of other libraries, can have them."""
+    return text if text.isprintable() else text.strip().translate(_LINE_BREAKS)
 
 
 class GpuprofError(Exception):

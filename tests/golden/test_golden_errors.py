@@ -113,10 +113,12 @@ def test_no_error_has_two_lines() -> None:
     assert not [each.place for each in raised() if "\n" in words(each.message) + words(each.hint)]
 
 
-def test_messages_of_other_libraries_become_one_line() -> None:
-    error = gpuprof.RunError("damaged", "cannot read it: first\n  second\n", hint="restore\r\nit")
-    assert (error.message, error.hint) == ("cannot read it: first second", "restore it")
-    assert str(error) == "cannot read it: first second; hint: restore it"
+def test_line_breaks_of_names_and_of_other_libraries_are_escaped() -> None:
+    breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+    error = gpuprof.RunError("damaged", f"a{breaks}b: first\nsecond\n", hint="restore\nit")
+    assert error.message == r"a\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029b: first\nsecond"
+    assert str(error) == rf"{error.message}; hint: restore\nit"
+    assert str(error).splitlines() == [str(error)]
 
 
 def test_no_error_is_left_out() -> None:
