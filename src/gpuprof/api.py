@@ -87,7 +87,7 @@ def count_work(model: Any, inputs: Any = (), *, backward: bool = False, fake: bo
         counted = count_operators(model, inputs, backward=backward, fake=fake)
     except PassError as failure:
         work = Work(tuple(failure.counted.rows), tuple(failure.counted.unknown))
-        raise WorkError("not_counted", failure.reason, work) from failure.__cause__
+        raise WorkError("not_counted", failure.reason, work, hint=failure.hint) from failure.__cause__
     return Work(tuple(counted.rows), tuple(counted.unknown))
 
 

@@ -9,6 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+_LINE_BREAKS = str.maketrans({each: ascii(each)[1:-1] for each in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"})
+
+
+def one_line(text: str) -> str:
+    """Return a text with escapes for line breaks: names, and messages of other libraries, can have them."""
+    return text if text.isprintable() else text.strip().translate(_LINE_BREAKS)
+
 
 class GpuprofError(Exception):
     """Base of all errors of gpuprof: `message` is what happened and where, `hint` what to do.
@@ -18,7 +25,7 @@ class GpuprofError(Exception):
 
     def __init__(self, code: str, message: str = "", *, hint: str = "") -> None:
         # Where another library raises it again from its text alone, there is no code.
-        message = message or code
+        message, hint = one_line(message or code), one_line(hint)
         super().__init__(f"{message}; hint: {hint}" if hint else message)
         self.code = code
         self.message = message

@@ -307,7 +307,9 @@ def _slices(
         return read_timeline(run, target.parent, tree, window=window, is_full=is_full)
     except OSError as error:
         raise RunError(
-            "cannot_write", f"cannot write {target}: {error.strerror}", hint="name a writable file"
+            "cannot_write",
+            f"cannot write {target}: {error.strerror}",
+            hint="specify a file that can be written",
         ) from None
 
 
@@ -323,7 +325,9 @@ def _write_page(target: Path, page: str) -> None:
                 raise
     except OSError as error:
         raise RunError(
-            "cannot_write", f"cannot write {target}: {error.strerror}", hint="name a writable file"
+            "cannot_write",
+            f"cannot write {target}: {error.strerror}",
+            hint="specify a file that can be written",
         ) from None
 
 
@@ -400,7 +404,9 @@ def summary_difference(
 
 def _check_sides(new: Sequence[Run], old: Sequence[Run]) -> None:
     if not new or not old:
-        raise RunError("no_runs", "a comparison needs at least one run on each side")
+        raise RunError(
+            "no_runs", "a comparison needs at least one run on each side", hint="give new and old runs"
+        )
 
 
 @quick_switching()

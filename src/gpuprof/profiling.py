@@ -14,7 +14,7 @@ from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableEr
 from gpuprof.opened_run import PathLike, Run
 from gpuprof.record.device_samples import has_driver
 from gpuprof.record.options import GpuOption, PythonOption, RecordingOptions, WhichCeilings
-from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
+from gpuprof.record.python_stacks import INSTALL_PYINSTRUMENT, NO_PYINSTRUMENT, has_pyinstrument
 from gpuprof.record.recording import Recording, pause_for_program, resume_after
 from gpuprof.record.recording_folder import create_folder
 from gpuprof.record.stack_sampler import why_not
@@ -113,7 +113,9 @@ class Profile:
         resume_after(self._outer)
         if os.getpid() != self._process_id:
             self._failure = RunError(
-                "forked_child", "this is a forked child: the run belongs to the process that started it"
+                "forked_child",
+                "this is a forked child: the run belongs to the process that started it",
+                hint="read the run in that process",
             )
             return
         from gpuprof.run.writer import close_run
@@ -183,11 +185,15 @@ def _check_options(options: RecordingOptions) -> None:
     for name in _SWITCHES:
         # Other values are true or false too, such as the text "no".
         if (value := getattr(options, name)) not in (True, False):
-            raise RecordingError("invalid_option", f"profile({name}={value!r}) must be True or False")
+            raise RecordingError(
+                "invalid_option", f"profile({name}={value!r}) is not known", hint="use True or False"
+            )
     _refuse_unavailable(options)
     if options.ceilings not in get_args(WhichCeilings):
         raise RecordingError(
-            "invalid_option", f'profile(ceilings={options.ceilings!r}) must be "cached" or "around"'
+            "invalid_option",
+            f"profile(ceilings={options.ceilings!r}) is not known",
+            hint='use "cached" or "around"',
         )
     if options.ceilings == "around" and not options.counts_work:
         raise RecordingError(
@@ -203,7 +209,9 @@ def _check_options(options: RecordingOptions) -> None:
 def _refuse_unavailable(options: RecordingOptions) -> None:
     if options.gpu not in ("auto", "whole-graphs", True, False):
         raise RecordingError(
-            "invalid_option", f'profile(gpu={options.gpu!r}) must be "auto", "whole-graphs", True or False'
+            "invalid_option",
+            f"profile(gpu={options.gpu!r}) is not known",
+            hint='use "auto", "whole-graphs", True or False',
         )
     if options.gpu is True and not has_driver():
         raise UnavailableError(
@@ -212,13 +220,18 @@ def _refuse_unavailable(options: RecordingOptions) -> None:
     if options.python not in ("auto", "pyinstrument", True, False):
         raise RecordingError(
             "invalid_option",
-            f'profile(python={options.python!r}) must be "auto", "pyinstrument", True or False',
+            f"profile(python={options.python!r}) is not known",
+            hint='use "auto", "pyinstrument", True or False',
         )
     needs_pyinstrument = options.python == "pyinstrument" or (
         options.python is True and why_not() is not None
     )
     if needs_pyinstrument and not has_pyinstrument():
-        raise UnavailableError("not_installed", f"profile(python={options.python!r}): {NO_PYINSTRUMENT}")
+        raise UnavailableError(
+            "not_installed",
+            f"profile(python={options.python!r}): {NO_PYINSTRUMENT}",
+            hint=INSTALL_PYINSTRUMENT,
+        )
 
 
 def _check_out(out: PathLike) -> None:

@@ -74,7 +74,11 @@ def _run_of(
 ) -> Run | RunError:
     """Return the run of a program, with its ceilings, or the error."""
     if result.was_refused:
-        return NotRecordedError("not_recorded", f"the recording into {result.run_path} could not begin")
+        return NotRecordedError(
+            "not_recorded",
+            f"the recording into {result.run_path} could not begin",
+            hint="see the reason that was printed before the program started",
+        )
     try:
         run = Run(result.run_path)
         if run.meta.get("work"):

@@ -286,7 +286,8 @@ def test_arguments_that_contradict_each_other_have_a_code(line: str, code: str, 
         (
             PermissionError(13, "Permission denied", "r/meta.json"),
             2,
-            "gpuprof: error: r/meta.json: Permission denied\n",
+            "gpuprof: error: r/meta.json: Permission denied; hint: check the path, its permissions and the "
+            "free disk space\n",
         ),
         (
             duckdb.BinderException('Binder Error: no column "kind"\nLINE 1: FROM spans'),

@@ -86,7 +86,7 @@ def _measure(job: dict[str, Any], send: Any) -> None:
         send("preparing", 430, batch_size=size)
         if name == "partly" and size >= 8:
             message = f"models.py:partly: batch size {size} does not fit in memory"
-            failure = {"code": "out of memory", "message": message, "hint": "take smaller --batch-sizes"}
+            failure = {"code": "out of memory", "message": message, "hint": "use smaller --batch-sizes"}
             send("failed", failure=failure)
             return
         send("prepared", 500, batch_size=size)

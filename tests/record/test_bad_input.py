@@ -166,8 +166,8 @@ def test_a_program_on_a_disk_without_room(
     done = run_python(*RUN, "--out", disk / "r.gpuprof", "main.py")
     assert (done.returncode, done.stdout) == (3, "ran\n")
     assert done.stderr == (
-        f"gpuprof: cannot record into {disk}/r.gpuprof: No space left on device: make room, or name another "
-        "folder; the program runs without being recorded\n"
+        f"gpuprof: the program runs without being recorded: cannot record into {disk}/r.gpuprof: "
+        "No space left on device; hint: free disk space, or specify another folder\n"
     )
     assert list(disk.iterdir()) == []
 
@@ -196,7 +196,7 @@ def test_a_program_on_a_disk_that_is_full_with_the_first_files(
     assert done.returncode == 0
     if done.stdout == "False\n":
         assert done.stderr.count("\n") == 1
-        assert "make room" in done.stderr
+        assert "; hint: free disk space" in done.stderr
         assert list(disk.iterdir()) == []
 
 

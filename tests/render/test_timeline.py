@@ -338,7 +338,7 @@ def test_a_disk_without_room_to_sort_leaves_the_flame_graph(record: Any, small_d
                 pass
 
     run = record(many_spans).run
-    reason = "could not be written: No space left on device; make room on the disk$"
+    reason = "could not be written: No space left on device; hint: free disk space$"
     with pytest.warns(RuntimeWarning, match=reason):
         page_of(run, small_disk("800k"))
 

@@ -83,7 +83,8 @@ def load_tree(run: RunFolder) -> CallTree:
     if "call_tree" not in run.tables:
         raise RunError(
             "no_call_tree",
-            f"{run.path} has no call_tree table; hint: record it again, or query its tables with run.sql",
+            f"{run.path} has no call_tree table",
+            hint="record it again, or query its tables with run.sql",
         )
     try:
         columns = run.sql(

@@ -136,7 +136,7 @@ def summarize_difference(
     """Compare the self times of all processes by name. Raises RunError for an unknown `by`."""
     if by not in MEMBER_KINDS:
         raise RunError(
-            "unknown_grouping", f"cannot compare by {by!r}; hint: choose one of {', '.join(MEMBER_KINDS)}"
+            "unknown_grouping", f"cannot compare by {by!r}", hint=f"choose one of {', '.join(MEMBER_KINDS)}"
         )
     calls = np.sum([run.calls for run in (*runs.new, *runs.old)], axis=0)
     tree = dataclasses.replace(runs.tree, calls=calls)

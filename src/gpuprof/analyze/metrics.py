@@ -87,26 +87,31 @@ def chosen_weight(found: list[Weight], asked: str | None, folder: RunFolder) -> 
         return names.index("gpu") if "gpu" in names else 0  # without it the main process, or all threads
     if asked not in WEIGHTS:
         raise RunError(
-            "unknown_weight", f"cannot weigh by {asked!r}; hint: choose one of {', '.join(WEIGHTS)}"
+            "unknown_weight", f"cannot weigh by {asked!r}", hint=f"choose one of {', '.join(WEIGHTS)}"
         )
     if asked not in names:
-        raise RunError("no_weight", f"{folder.path} {_why_missing(asked, folder)}")
+        missing, hint = _why_missing(asked, folder)
+        raise RunError("no_weight", f"{folder.path} {missing}", hint=hint)
     return names.index(asked)
 
 
-def _why_missing(asked: str, folder: RunFolder) -> str:
+def _why_missing(asked: str, folder: RunFolder) -> tuple[str, str]:
+    """Return what the run lacks, and a hint."""
     if asked in ("gpu", "launches"):
         what = "GPU work" if asked == "gpu" else "kernels"
-        return f"holds no {what}; hint: omit the weight, or use cpu"
+        return f"holds no {what}", "omit the weight, or use cpu"
     if asked == "main":
-        return "has no times of the main thread of its program; hint: use cpu"
+        return "has no times of the main thread of its program", "use cpu"
     if asked == "wall":
-        return "has no times of single calls by path; hint: record it again, or use cpu"
+        return "has no times of single calls by path", "record it again, or use cpu"
     if not folder.meta.get("work"):
         status = work_status(folder.meta)
-        why = ": see gpuprof roofline" if status.is_on else f": {missing_work_text(status)}"
-        return f"holds no counted work, so no {asked}{why}"
-    return f"holds no {asked} that are known for its calls: see gpuprof roofline, or take cpu"
+        missing = f"holds no counted work, so no {asked}"
+        if status.is_on:
+            return missing, "see gpuprof roofline, or use cpu"
+        reason, hint = missing_work_text(status)
+        return f"{missing}: {reason}", hint
+    return f"holds no {asked} that are known for its calls", "see gpuprof roofline, or use cpu"
 
 
 # ---- wall time of the main process: what its main thread did -------------------------------------

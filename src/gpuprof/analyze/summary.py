@@ -375,7 +375,7 @@ def summarize(
     """
     if by not in MEMBER_KINDS:
         raise RunError(
-            "unknown_grouping", f"cannot summarize by {by!r}; hint: choose one of {', '.join(MEMBER_KINDS)}"
+            "unknown_grouping", f"cannot summarize by {by!r}", hint=f"choose one of {', '.join(MEMBER_KINDS)}"
         )
     chosen, notes = _choose_processes(tree, process, default)
     part = part_of(on_gpu(tree) if by == "kernel" else tree, chosen)

@@ -82,7 +82,9 @@ class Work:
         """
         if kind not in get_args(WorkKind):
             raise WorkError(
-                "unknown_grouping", f"work has no {kind!r}: ask by {', '.join(get_args(WorkKind))}"
+                "unknown_grouping",
+                f"work has no {kind!r}",
+                hint=f"choose one of {', '.join(get_args(WorkKind))}",
             )
         groups: dict[str, list[OperatorWork]] = {}
         for row in self.operators:

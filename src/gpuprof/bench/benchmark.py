@@ -57,7 +57,8 @@ def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | Non
         # An interrupt must end the program; the samples go with the exception.
         raise KeyboardInterrupt(result)
     if measured.failure is not None:
-        raise BenchmarkError("failed", f"{described.model}: {measured.failure}", result)
+        failure = measured.failure
+        raise BenchmarkError("failed", f"{described.model}: {failure.message}", result, hint=failure.hint)
     return result
 
 
@@ -170,5 +171,10 @@ def benchmark_in_processes(
         raise KeyboardInterrupt(result)
     if result is None or not result.measurements:
         failure = None if result is None else result.launches[0].failure
-        raise BenchmarkError("no_samples", f"{label}: no process run gave a sample: {failure}", result)
+        raise BenchmarkError(
+            "no_samples",
+            f"{label}: no process run has a sample{f': {failure.message}' if failure else ''}",
+            result,
+            hint=failure.hint if failure and failure.hint else "call it once yourself to see why",
+        )
     return result

@@ -61,12 +61,15 @@ class Settings:
         for is_right, name, wanted in checks:
             if not is_right:
                 raise BenchmarkError(
-                    "invalid_option", f"{name}={getattr(self, name)!r} cannot be measured; hint: use {wanted}"
+                    "invalid_option",
+                    f"{name}={getattr(self, name)!r} cannot be measured",
+                    hint=f"use {wanted}",
                 )
         if self.mode == "throughput" and self.caches == "cold":
             raise BenchmarkError(
                 "cold_throughput",
-                "caches='cold' with mode='throughput': a window of calls is warm; take latency",
+                "caches='cold' with mode='throughput': a window of calls is warm",
+                hint="use mode='latency'",
             )
         if self.mode == "throughput" and self.stream:
             raise BenchmarkError(
@@ -141,7 +144,8 @@ class SystemSpec:
         if min(self.input_shape or (1,)) < 1:
             raise BenchmarkError(
                 "invalid_input_shape",
-                f"input shape {self.input_shape}; hint: use whole numbers from 1, as 3,224,224",
+                f"input shape {self.input_shape}",
+                hint="use whole numbers from 1, as 3,224,224",
             )
 
 

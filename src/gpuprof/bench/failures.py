@@ -6,6 +6,7 @@ The messages of other libraries are classified here and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 LONGEST_REASON = 300
-SMALLER_BATCHES = "take smaller --batch-sizes"
+SMALLER_BATCHES = "use smaller --batch-sizes"
 SMALLER_OR_BUDGET = f"{SMALLER_BATCHES}, or set --memory-budget"
 
 
@@ -36,12 +37,12 @@ class Failure:
     hint: str = ""
 
     def __str__(self) -> str:
-        return f"{self.message}: {self.hint}" if self.hint else self.message
+        return f"{self.message}; hint: {self.hint}" if self.hint else self.message
 
     def error(self) -> GpuprofError:
         """Return the exception that carries it."""
         if self.code is FailureCode.UNAVAILABLE:
-            return UnavailableError("unavailable", str(self))
+            return UnavailableError("unavailable", self.message, hint=self.hint)
         return _ERRORS.get(self.code, FailedRunError)(self.message, hint=self.hint)
 
 
@@ -51,8 +52,7 @@ class FailedRunError(BenchmarkError):
     code = FailureCode.FAILED
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(self.code, str(Failure(self.code, message, hint)))
-        self.message, self.hint = message, hint
+        super().__init__(self.code, message, hint=hint)
 
 
 class DoesNotFitError(FailedRunError):
@@ -75,7 +75,8 @@ def failure_of(error: GpuprofError) -> Failure:
     if isinstance(error, FailedRunError):
         return Failure(error.code, error.message, error.hint)
     is_missing = isinstance(error, UnavailableError)
-    return Failure(FailureCode.UNAVAILABLE if is_missing else FailureCode.FAILED, str(error))
+    code = FailureCode.UNAVAILABLE if is_missing else FailureCode.FAILED
+    return Failure(code, error.message, error.hint)
 
 
 def named(error: GpuprofError, name: str) -> GpuprofError:
@@ -83,12 +84,24 @@ def named(error: GpuprofError, name: str) -> GpuprofError:
     if isinstance(error, FailedRunError):
         return replace(failure_of(error), message=f"{name}: {error.message}").error()
     kind = UnavailableError if isinstance(error, UnavailableError) else BenchmarkError
-    return kind(error.code, f"{name}: {error}")
+    return kind(error.code, f"{name}: {error.message}", hint=error.hint)
+
+
+def joined(errors: Sequence[GpuprofError]) -> GpuprofError:
+    """Return one error for several, with the message and the hint of each."""
+    if len(errors) == 1:
+        return errors[0]
+    text = "; ".join(dict.fromkeys(map(str, errors)))
+    if all(isinstance(each, UnavailableError) for each in errors):
+        return UnavailableError(errors[0].code, text)
+    return BenchmarkError(errors[0].code, text)
 
 
 def reason_of(error: BaseException) -> str:
     """Return an exception on one line of at most LONGEST_REASON characters."""
-    first = " ".join(f"{type(error).__name__}: {error}".split())
+    # The hint of an error is for where it was raised.
+    message = error.message if isinstance(error, GpuprofError) else error
+    first = " ".join(f"{type(error).__name__}: {message}".split())
     return first if len(first) <= LONGEST_REASON else first[:LONGEST_REASON] + "..."
 
 
@@ -148,6 +161,6 @@ def explain_run(
         return DoesNotFitError(message, hint=SMALLER_BATCHES)
     if any(each in str(error).lower() for each in _TYPE_WORDS):
         message = f"{what} cannot run in {dtype} on this device ({reason_of(error)})"
-        return FailedRunError(message, hint="take another --dtype")
+        return FailedRunError(message, hint="use another --dtype")
     message = f"{what} failed on inputs of {shape}, {dtype} ({reason_of(error)})"
     return FailedRunError(message, hint="give another --input-shape, that of one sample")

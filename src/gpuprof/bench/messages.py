@@ -55,6 +55,12 @@ def _fact(fact: Any) -> str:
     return fact_text(fact["code"], fact["values"]) if isinstance(fact, Mapping) else str(fact)
 
 
+def _failed(values: Values) -> str:
+    """Return a failure with its hint, which files of earlier versions have in the message."""
+    hint = values.get("hint")
+    return f"{values['message']}; hint: {hint}" if hint else str(values["message"])
+
+
 def _warmup(values: Values) -> str:
     text = f"{values['calls']:,} calls in {values['elapsed_s']:.2f} s did not reach a steady state"
     drift = values["drift"]
@@ -209,7 +215,7 @@ TEMPLATES: dict[str, Template] = {
     "unreliable_quantiles": _unreliable_quantiles,
     "one_process_run": "one process run does not show the variation between runs: use --launches 10",
     # --- why there is no figure ---
-    "failed": "{message}",
+    "failed": _failed,
     "not_measured": "the comparison was aborted before all of it was measured",
     "no_run": "{reason}",
     "variant_failed": "it could not be measured",

@@ -19,7 +19,8 @@ try:
 except ImportError as error:
     raise UnavailableError(
         "not_installed",
-        "msgspec is not installed, and benchmarks need it: pip install 'gpuprof-native[bench]'",
+        "benchmarks need msgspec, which is not installed",
+        hint="pip install 'gpuprof-native[bench]'",
     ) from error
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         table: dict[str, Any] = msgspec.toml.decode(path.read_bytes())
     except ImportError as error:
         raise UnavailableError(
-            "not_installed", "reading TOML on Python 3.10 needs tomli: pip install tomli"
+            "not_installed", "reading TOML on Python 3.10 needs tomli", hint="pip install tomli"
         ) from error
     return table
 
@@ -81,7 +82,7 @@ def decode(text: bytes | str, kind: type[T], what: str = "") -> T:
 
 
 def _refused(what: str, error: Exception, hint: str = WRITE_AGAIN) -> BenchmarkError:
-    return BenchmarkError("damaged", f"{what} cannot be read ({error}): {hint}")
+    return BenchmarkError("damaged", f"{what} cannot be read ({error})", hint=hint)
 
 
 def _plain(value: Any) -> Any:

@@ -41,7 +41,8 @@ class SuiteError(BenchmarkError):
 
     def __init__(self, failures: Sequence[GpuprofError], results: list[BatchResult]) -> None:
         more = f" (and {len(failures) - 1} more failed)" if len(failures) > 1 else ""
-        super().__init__(failures[0].code, f"{failures[0]}{more}", results)
+        first = failures[0]
+        super().__init__(first.code, f"{first.message}{more}", results, hint=first.hint)
         self.failures = tuple(failures)
 
 
@@ -178,11 +179,11 @@ def _asked(config: BenchmarkConfig) -> _Asked:
     ):
         if value not in known:
             raise BenchmarkError(
-                "invalid_option", f"{name}={value!r}; hint: use {', '.join(map(str, known))}"
+                "invalid_option", f"{name}={value!r}", hint=f"use {', '.join(map(str, known))}"
             )
     if not isinstance(config.model_name, (str, os.PathLike)):
         raise BenchmarkError(
-            "invalid_model_name", f"model_name={config.model_name!r}; hint: use a name or a path"
+            "invalid_model_name", f"model_name={config.model_name!r}", hint="use a name or a path"
         )
     source = config.data_source
     data = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
@@ -203,7 +204,7 @@ def _asked(config: BenchmarkConfig) -> _Asked:
 def _sizes(given: Iterable[int]) -> tuple[int, ...]:
     sizes = tuple(dict.fromkeys(_whole_numbers(given, "batch_sizes", "(1, 8)")))
     if not sizes:
-        raise BenchmarkError("no_batch_size", "batch_sizes is empty; hint: use at least one, such as (1, 8)")
+        raise BenchmarkError("no_batch_size", "batch_sizes is empty", hint="use at least one, such as (1, 8)")
     return sizes
 
 
@@ -221,7 +222,7 @@ def _whole_numbers(given: Iterable[int] | int, name: str, example: str) -> tuple
         numbers = (0,)
     if any(isinstance(each, bool) or each < 1 for each in numbers):
         raise BenchmarkError(
-            "invalid_option", f"{name}={given!r}; hint: use whole numbers from 1, such as {example}"
+            "invalid_option", f"{name}={given!r}", hint=f"use whole numbers from 1, such as {example}"
         )
     return numbers
 

@@ -100,8 +100,8 @@ def _check_recipe(spec: SystemSpec) -> None:
     if choice.recipe.quantizes_module and spec.device not in ("auto", "cpu"):
         raise UnavailableError(
             "quantized_on_cpu_only",
-            f"--recipe {choice.recipe.name}: PyTorch has quantized layers for CPUs alone; hint: use --device "
-            "cpu for all variants",
+            f"--recipe {choice.recipe.name}: PyTorch has quantized layers for CPUs alone",
+            hint="use --device cpu for all variants",
         )
 
 
@@ -116,7 +116,7 @@ def _check_factory(source: ModelSource) -> None:
         tree, symbols = ast.parse(text), symtable.symtable(text, str(source.path), "exec").get_symbols()
     except (SyntaxError, ValueError) as error:
         raise BenchmarkError(
-            "invalid_python", f"{source.path}: not valid Python ({error}); hint: correct it first"
+            "invalid_python", f"{source.path}: not valid Python ({error})", hint="correct it first"
         ) from error
     names = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
     if source.attribute not in names and "__getattr__" not in names and not _may_bind_more(tree):

@@ -32,7 +32,7 @@ from gpuprof.cli.measuring import (
 )
 from gpuprof.cli.options import ListsCommand, measuring_options, typed
 from gpuprof.cli.usage import BadParameter, UsageError
-from gpuprof.errors import BenchmarkError, GpuprofError
+from gpuprof.errors import GpuprofError
 
 if TYPE_CHECKING:
     import datetime
@@ -217,14 +217,10 @@ def bench(options: BenchOptions) -> None:
     if interrupted:
         raise KeyboardInterrupt
     if output.failures:
-        raise _failure(output.failures)
+        from gpuprof.bench.failures import joined
+
+        raise joined(output.failures)
     exit_for_targets({verdict for each in output.findings for verdict in _verdicts(each)})
-
-
-def _failure(failures: Sequence[GpuprofError]) -> GpuprofError:
-    if len(failures) == 1:
-        return failures[0]
-    return BenchmarkError("failed", "; ".join(dict.fromkeys(map(str, failures))))
 
 
 def _with_profile(request: Request, stem: Path, number: int) -> Request:

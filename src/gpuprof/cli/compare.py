@@ -240,8 +240,8 @@ def _run(plan: ComparisonPlan, options: ReportOptions) -> None:
     if len(plan.variants) == 1:
         raise BenchmarkError(
             "one_variant",
-            f"there is one variant, {plan.baseline.name}, and nothing to compare it with; "
-            "hint: add a variant, or measure it alone with gpuprof bench",
+            f"there is one variant, {plan.baseline.name}, and nothing to compare it with",
+            hint="add a variant, or measure it alone with gpuprof bench",
         )
     folder = (
         Path("results") / file_name(plan.name) if options.output_dir is None else Path(options.output_dir)
@@ -297,9 +297,12 @@ def _exit(document: ComparisonDocument) -> None:
     failed = [each for each in document.variants if each.status != VariantStatus.MEASURED]
     if failed:
         first = failed[0]
+        values = {} if first.failure is None else first.failure.values
+        why = values.get("message", first.failure)
         raise BenchmarkError(
             "variants_failed",
-            f"{len(failed)} of {len(document.variants)} variants failed, {first.name} first: {first.failure}",
+            f"{len(failed)} of {len(document.variants)} variants failed, {first.name} first: {why}",
+            hint=f"{values.get('hint') or 'correct them'}; --resume keeps the process runs of the others",
         )
     chosen = _chosen(document)
     if not chosen:

@@ -200,7 +200,9 @@ def _cause(old: ResultFile, new: ResultFile, flamegraph: str | None) -> dict[str
             return None
         lacking = old.path if old.profile is None else new.path
         raise BenchmarkError(
-            "no_run", f"--flamegraph: no run next to {lacking}; hint: measure it with gpuprof bench --profile"
+            "no_run",
+            f"--flamegraph: no run next to {lacking}",
+            hint="measure it with gpuprof bench --profile",
         )
     runs = [api.open(new.profile)], [api.open(old.profile)]
     tables = {by: _compared(*runs, by) for by in _kinds(*runs)}

@@ -144,10 +144,9 @@ def execute(arguments: Sequence[str]) -> int:
     try:
         return _invoke(arguments)
     except click.UsageError as error:
-        verb = error.ctx.command_path if error.ctx else "gpuprof"
-        return _refuse(f"{error.format_message()} See: {verb} --help")
+        return _refuse(_usage_text(error))
     except click.ClickException as error:
-        return _refuse(error.format_message())
+        return _refuse(f"{error.format_message()}; hint: see gpuprof --help")
     except GpuprofError as error:
         return _refuse(str(error))
     except BrokenPipeError:
@@ -160,12 +159,22 @@ def execute(arguments: Sequence[str]) -> int:
                 f"cannot write to standard output: {error.strerror}; hint: free disk space, or "
                 "redirect the output"
             )
-        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return _refuse(f"{what}; hint: check the path, its permissions and the free disk space")
     except _database_errors() as error:
         reason = str(error).partition("\n")[0]
         return _refuse(f"the run's tables are damaged ({reason}); hint: restore them from a copy")
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
+
+
+def _usage_text(error: click.UsageError) -> str:
+    """Return the message of a wrong command line; errors of click have no hint of their own."""
+    message = error.format_message()
+    help_command = f"{error.ctx.command_path if error.ctx else 'gpuprof'} --help"
+    if "hint: " in message:
+        return f"{message} See: {help_command}"
+    return f"{message.rstrip('.')}; hint: see {help_command}"
 
 
 def _invoke(arguments: Sequence[str]) -> int:

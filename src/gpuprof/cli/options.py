@@ -56,7 +56,9 @@ def fraction(_context: click.Context, _parameter: click.Parameter, value: str) -
             "invalid_fraction", f"{value!r} is not a fraction; hint: write {text}% or {value_read / 100:g}."
         )
     if not 0 <= value_read < 1:
-        raise BadParameter("invalid_fraction", f"{value!r} is not between 0% and 100%.")
+        raise BadParameter(
+            "invalid_fraction", f"{value!r} is not between 0% and 100%; hint: write 2% or 0.02."
+        )
     return value_read
 
 

@@ -138,11 +138,13 @@ def check_output(path: Path) -> None:
     """Refuse a path that cannot be a file, before any work."""
     if path.is_dir():
         raise GpuprofError(
-            "is_a_folder", f"{path} is a folder; hint: give -o the name of a file, such as flame.html"
+            "is_a_folder", f"{path} is a folder", hint="give -o the name of a file, such as flame.html"
         )
     if not path.parent.is_dir():
         raise GpuprofError(
-            "no_such_folder", f"cannot write {path}: the folder {path.parent} does not exist; hint: create it"
+            "no_such_folder",
+            f"cannot write {path}: the folder {path.parent} does not exist",
+            hint="create it",
         )
 
 
@@ -176,14 +178,16 @@ def roofline(
     if path is not None:
         if path.is_dir():
             raise GpuprofError(
-                "is_a_folder", f"{path} is a folder; hint: give -o the name of a file, such as roofline.html"
+                "is_a_folder",
+                f"{path} is a folder",
+                hint="give -o the name of a file, such as roofline.html",
             )
         check_output(path)
     recorded = api.open(run)
     found = recorded.roofline(path)
     if by == "kernel" and not found.kernels:
         raise RunError(
-            "no_kernels", f"{recorded.path}: no kernel was recorded; hint: use --by operator or --by layer"
+            "no_kernels", f"{recorded.path}: no kernel was recorded", hint="use --by operator or --by layer"
         )
     if as_json:
         click.echo(json.dumps({"run": str(recorded.path), "roofline": found.to_dict()}, indent=2))

@@ -376,17 +376,19 @@ def _check_sampler() -> None:
 
 
 def _check_pyinstrument(option: str) -> None:
-    from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
+    from gpuprof.record.python_stacks import INSTALL_PYINSTRUMENT, NO_PYINSTRUMENT, has_pyinstrument
 
     if not has_pyinstrument():
-        raise UsageError("not_installed", f"{option}: {NO_PYINSTRUMENT}.")
+        raise UsageError("not_installed", f"{option}: {NO_PYINSTRUMENT}; hint: {INSTALL_PYINSTRUMENT}.")
 
 
 def _check_line_profiler() -> None:
-    from gpuprof.record.line_program import NO_LINE_PROFILER, has_line_profiler
+    from gpuprof.record.line_program import INSTALL_LINE_PROFILER, NO_LINE_PROFILER, has_line_profiler
 
     if not has_line_profiler():
-        raise UsageError("not_installed", f"--profiler line: {NO_LINE_PROFILER}.")
+        raise UsageError(
+            "not_installed", f"--profiler line: {NO_LINE_PROFILER}; hint: {INSTALL_LINE_PROFILER}."
+        )
 
 
 def _first_lines(recorded: Run | RunError) -> list[str]:
@@ -454,11 +456,11 @@ def demo(context: click.Context, output: str) -> None:
     folder = Path(output)
     if not folder.is_dir():
         raise GpuprofError(
-            "no_such_folder", f"cannot write to {output}: the folder does not exist; hint: create it"
+            "no_such_folder", f"cannot write to {output}: the folder does not exist", hint="create it"
         )
     if importlib.util.find_spec("torch") is None:
         raise GpuprofError(
-            "not_installed", "the demo needs PyTorch, which is not installed; hint: pip install torch"
+            "not_installed", "the demo needs PyTorch, which is not installed", hint="pip install torch"
         )
     # As `gpuprof run` records without options.
     options = RecordingOptions(python="auto")

@@ -19,7 +19,7 @@ import numpy as np
 
 from gpuprof.bench.benchmark import CallableRuns, plan_for, run_callables
 from gpuprof.bench.config import Settings
-from gpuprof.bench.failures import FailureCode
+from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.schedule import ProcessRun, run_order
 from gpuprof.errors import BenchmarkError
@@ -188,7 +188,7 @@ def self_check(
     """
     began = clock_s()
     done: list[SelfComparison] = []
-    failures: list[str] = []
+    failures: list[Failure] = []
     interrupted = False
     plan = plan_for(workload, settings=_SETTINGS)
     count = 0
@@ -203,14 +203,20 @@ def self_check(
         plans, now_seed = {"A": plan, "A again": plan}, seed + len(done)
         made_now = run_callables(plans, runs, seed=now_seed, time_limit_s=_TIME_LIMIT_S, progress=made)
         interrupted = made_now.interrupted
-        failures += [str(each.failure) for each in made_now.runs if _has_failed(each)]
+        failures += [each.failure for each in made_now.runs if each.failure and _has_failed(each)]
         done.append(_comparison(made_now, runs))
     if failures and not any(each.order for each in done):
         raise BenchmarkError(
-            "no_process_run", f"no process run of the self-check gave a figure: {failures[0]}"
+            "no_process_run",
+            f"no process run of the self-check has a figure: {failures[0].message}",
+            hint=failures[0].hint or "run gpuprof doctor",
         )
     return SelfCheck(
-        tuple(each for each in done if each.order), margin, tuple(failures), interrupted, clock_s() - began
+        tuple(each for each in done if each.order),
+        margin,
+        tuple(map(str, failures)),
+        interrupted,
+        clock_s() - began,
     )
 
 

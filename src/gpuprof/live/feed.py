@@ -200,4 +200,8 @@ def _segments_of(run: Path) -> Path:
         raise RunError(
             "not_recording", f"{run} was closed: its program has ended", hint=f"gpuprof summary {run}"
         )
-    raise RunError("not_a_run", f"{run} is not a run: it has neither {META_FILE} nor {RECORDING_FILE}")
+    raise RunError(
+        "not_a_run",
+        f"{run} is not a run: it holds neither {META_FILE} nor {RECORDING_FILE}",
+        hint="specify the folder that a recording writes (NAME.gpuprof)",
+    )

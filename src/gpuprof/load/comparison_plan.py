@@ -139,4 +139,4 @@ def read_load_suite(path: Path) -> LoadComparisonPlan | None:
     try:
         return LoadComparisonPlan(suite_of(table, path), parsed)
     except BenchmarkError as error:
-        raise BenchmarkError(error.code, f"{path}: {error}") from error
+        raise BenchmarkError(error.code, f"{path}: {error.message}", hint=error.hint) from error

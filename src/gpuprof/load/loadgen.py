@@ -39,6 +39,7 @@ _STARTUP_S = 120.0
 # A server that is overloaded drains its queue after the last arrival.
 _DRAIN = 4.0
 _LARGEST_BATCH = 1_024
+_RUN_AGAIN = "free disk space, and run the load again"
 _LAST_OUTPUT = 300  # characters of what a process that failed printed
 
 
@@ -225,14 +226,16 @@ def _failure(folder: Path, code: int, printed: str) -> FailedRunError:
             found = json.loads((folder / FAILURE_FILE).read_text(encoding="utf-8"))
             return FailedRunError(found["message"], hint=found["hint"])
     last = " ".join(printed.split())[-_LAST_OUTPUT:]
-    return FailedRunError(f"the process of LoadGen ended with code {code} ({last})")
+    return FailedRunError(
+        f"the process of LoadGen ended with code {code} ({last})", hint="call the model once yourself"
+    )
 
 
 def _result(settings: LoadgenSettings, folder: Path) -> LoadgenResult:
     messages = [*_messages(folder / _DETAIL)]
     figures = {each["key"]: each["value"] for each in messages}
     if "result_validity" not in figures:
-        raise FailedRunError(f"{folder / _DETAIL}: LoadGen wrote no result")
+        raise FailedRunError(f"{folder / _DETAIL}: LoadGen wrote no result", hint=_RUN_AGAIN)
     return LoadgenResult(
         settings=settings,
         is_valid=figures["result_validity"] == "VALID",
@@ -257,7 +260,7 @@ def _messages(path: Path) -> Iterator[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
-        raise FailedRunError(f"{path}: LoadGen wrote no log ({error.strerror})") from error
+        raise FailedRunError(f"{path}: LoadGen wrote no log ({error.strerror})", hint=_RUN_AGAIN) from error
     for line in lines:
         if line.startswith(_LINE):
             with contextlib.suppress(ValueError):

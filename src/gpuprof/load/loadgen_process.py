@@ -28,6 +28,7 @@ from gpuprof.errors import GpuprofError
 EXIT_FAILED = 3
 FAILURE_FILE = "failure.json"
 _AUDIT_FILE = "gpuprof-no-audit.config"
+_CALL_IT = "call the model once yourself to see why"
 _CALLS_OF_RATE, _RATE_S, _ABOVE = 20, 2.0, 1.2
 # LoadGen cuts seeds to 32 bits.
 _SCENARIOS = {
@@ -65,7 +66,7 @@ def main() -> int:
     except GpuprofError as error:
         _fail(job, error.message, error.hint)
     except Exception as error:
-        _fail(job, f"LoadGen failed: {reason_of(error)}", "")
+        _fail(job, f"LoadGen failed: {reason_of(error)}", _CALL_IT)
     # LoadGen's threads and the framework may crash while they end.
     sys.stdout.flush()
     os._exit(0)
@@ -142,7 +143,7 @@ def _serve(
                 call()
                 api.QuerySamplesComplete([api.QuerySampleResponse(each.id, 0, 0) for each in part])
     except BaseException as error:
-        _fail(job, f"the model failed ({reason_of(error)})", "")
+        _fail(job, f"the model failed ({reason_of(error)})", _CALL_IT)
 
 
 def _parts(query: Sequence[Any], samples: int) -> Iterator[Sequence[Any]]:

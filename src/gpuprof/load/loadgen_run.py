@@ -89,7 +89,9 @@ class LoadgenComparison:
             write_whole(folder / FILE, to_json(self.to_dict()))
         except OSError as error:
             raise RunError(
-                "cannot_write", f"{folder}: cannot be written ({error.strerror})", hint="choose another --out"
+                "cannot_write",
+                f"{folder}: cannot be written ({error.strerror})",
+                hint="free disk space, or use another --out",
             ) from error
         return folder / FILE
 

@@ -91,7 +91,11 @@ class ProfiledLoad:
         try:
             self._served(load).save(self.path / SEGMENTS)
         except OSError as error:
-            raise RunError("cannot_write", f"{self.path}: cannot be written ({error.strerror})") from error
+            raise RunError(
+                "cannot_write",
+                f"{self.path}: cannot be written ({error.strerror})",
+                hint="free disk space, or use another --out",
+            ) from error
         close_run(self.path)
 
     def _served(self, load: DrivenLoad) -> ServedRequests:
@@ -117,7 +121,9 @@ def _make_room(path: Path) -> None:
             shutil.rmtree(path)
     except OSError as error:
         raise RecordingError(
-            "cannot_write", f"{path} cannot be written ({error.strerror})", hint="use another --out"
+            "cannot_write",
+            f"{path} cannot be written ({error.strerror})",
+            hint="free disk space, or use another --out",
         ) from error
 
 

@@ -106,7 +106,11 @@ def write_rows(rows: npt.NDArray[Any], path: Path) -> None:
                 [str(path)],
             )
     except duckdb.Error as error:
-        raise RunError("cannot_write", f"{path}: cannot be written ({error})") from error
+        raise RunError(
+            "cannot_write",
+            f"{path}: cannot be written ({error})",
+            hint="free disk space, or use another --out",
+        ) from error
     del columns
 
 

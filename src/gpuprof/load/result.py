@@ -298,7 +298,9 @@ class LoadResult:
             (path / RESULT_FILE).write_bytes(encode(self.to_dict()) + b"\n")
         except OSError as error:
             raise RunError(
-                "cannot_write", f"{path}: cannot be written ({error.strerror})", hint="choose another --out"
+                "cannot_write",
+                f"{path}: cannot be written ({error.strerror})",
+                hint="free disk space, or use another --out",
             ) from error
         if self.profile is not None:
             self._save_tail(path)

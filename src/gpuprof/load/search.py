@@ -132,7 +132,7 @@ def find_max_rate(
         raise BenchmarkError(
             "target_without_quantile",
             f"the target {target.text!r} has no quantile",
-            hint="write one as 'p99<20ms'",
+            hint="write 'p99<20ms'",
         )
     _check(start, runs, precision)
     search = _Search(measure, share, target.limit_s, runs, seed, most_rates)

@@ -286,7 +286,9 @@ def _save(plain: dict[str, Any], folder: Path, name: str) -> Path:
         write_whole(folder / name, to_json(plain))
     except OSError as error:
         raise RunError(
-            "cannot_write", f"{folder}: cannot be written ({error.strerror})", hint="choose another --out"
+            "cannot_write",
+            f"{folder}: cannot be written ({error.strerror})",
+            hint="free disk space, or use another --out",
         ) from error
     return folder / name
 

@@ -95,7 +95,9 @@ class SoakResult:
             write_whole(folder / "soak.json", to_json(self.to_dict()))
         except OSError as error:
             raise RunError(
-                "cannot_write", f"{folder}: cannot be written ({error.strerror})", hint="choose another --out"
+                "cannot_write",
+                f"{folder}: cannot be written ({error.strerror})",
+                hint="free disk space, or use another --out",
             ) from error
         return folder / "soak.json"
 

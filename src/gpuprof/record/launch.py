@@ -9,7 +9,6 @@ the folder stays, and another variable has Python processes that the program sta
 from __future__ import annotations
 
 import atexit
-import errno
 import json
 import os
 import sys
@@ -47,7 +46,7 @@ def begin() -> None:
         record_program(recording)
     except (GpuprofError, OSError) as error:
         # The program is worth more than its profile.
-        line = f"gpuprof: {error}{_hint_for(error)}; the program runs without being recorded"
+        line = f"gpuprof: the program runs without being recorded: {_with_hint(error)}"
         print(line, file=sys.stderr, flush=True)
         mark_refused(recording.path)
         return
@@ -66,17 +65,17 @@ def _begin_windows(described: dict[str, Any]) -> None:
     try:
         recorder.start()
     except (GpuprofError, OSError) as error:
-        line = f"gpuprof: {error}{_hint_for(error)}; the program runs without windows"
+        line = f"gpuprof: the program runs without windows: {_with_hint(error)}"
         print(line, file=sys.stderr, flush=True)
         return
     atexit.register(recorder.stop)
 
 
-def _hint_for(error: GpuprofError | OSError) -> str:
-    """Return what to do about a full disk, for which an error has only the system's message."""
-    cause = error if isinstance(error, OSError) else error.__context__
-    is_full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
-    return ": make room, or name another folder" if is_full else ""
+def _with_hint(error: GpuprofError | OSError) -> str:
+    """Return the text of an error; the system's own errors have no hint."""
+    if isinstance(error, GpuprofError):
+        return str(error)
+    return f"{error}; hint: free disk space, or specify another folder"
 
 
 def _restore(variable: str, value: str | None) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 LINES_RESULT = "lines.json"
-NO_LINE_PROFILER = "line_profiler is not installed; hint: pip install line_profiler"
+NO_LINE_PROFILER = "line_profiler is not installed"
+INSTALL_LINE_PROFILER = "pip install line_profiler"
 
 
 def has_line_profiler() -> bool:

@@ -25,7 +25,8 @@ from gpuprof.record.new_threads import NewThreads
 from gpuprof.record.stack_file import LONGEST_STACK, StackFile
 
 INTERVAL_NS = 1_000_000
-NO_PYINSTRUMENT = "pyinstrument is not installed: pip install 'gpuprof-native[python]'"
+NO_PYINSTRUMENT = "pyinstrument is not installed"
+INSTALL_PYINSTRUMENT = "pip install 'gpuprof-native[python]'"
 MOST_KEPT = 100_000
 
 _now: Callable[[], int] = (

@@ -89,7 +89,8 @@ class Recording:
         if _native.is_recording():
             raise RecordingError(
                 "recording_active",
-                "a recording is active in this process already: end it before the next one begins",
+                "a recording is active in this process already",
+                hint="end it before the next one begins",
             )
         try:
             self._take_folder()
@@ -108,7 +109,9 @@ class Recording:
             if not isinstance(error, OSError):
                 raise
             raise RecordingError(
-                "cannot_write", f"cannot record into {self.path}: {error.strerror}"
+                "cannot_write",
+                f"cannot record into {self.path}: {error.strerror}",
+                hint="free disk space, or specify another folder",
             ) from None
 
     def _take_folder(self) -> None:

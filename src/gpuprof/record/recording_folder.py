@@ -28,16 +28,20 @@ def create_folder(path: Path) -> None:
         (path / SEGMENTS).mkdir()
     except FileExistsError:
         raise RecordingError(
-            "exists", f"{path} exists; hint: specify another folder, or remove it first"
+            "exists", f"{path} exists", hint="specify another folder, or remove it"
         ) from None
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and not path.parent.exists():
             raise RecordingError(
-                "no_such_folder", f"{path.parent} does not exist: make it, or name another folder"
+                "no_such_folder",
+                f"{path.parent} does not exist",
+                hint="make it, or specify another folder",
             ) from None
         reason = error.strerror if isinstance(error, OSError) else error
         raise RecordingError(
-            "cannot_write", f"cannot make {str(path)!r}: {reason}; name a folder that can be written"
+            "cannot_write",
+            f"cannot make {str(path)!r}: {reason}",
+            hint="specify a folder that can be written",
         ) from None
 
 

@@ -104,13 +104,13 @@ def _check_module(target: str) -> None:
         del sys.path[0]
     if top is None:
         raise RecordingError(
-            "no_such_module", f"no module named {target}; hint: check the name and the current folder"
+            "no_such_module", f"no module named {target}", hint="check the name and the current folder"
         )
     if "." in target or top.submodule_search_locations is None:
         return
     if PathFinder.find_spec(f"{target}.__main__", list(top.submodule_search_locations)) is None:
         raise RecordingError(
-            "no_main", f"the package {target} has no __main__ to run; hint: specify a module in it"
+            "no_main", f"the package {target} has no __main__ to run", hint="specify a module in it"
         )
 
 
@@ -118,11 +118,11 @@ def _check_script(target: str) -> None:
     path = Path(target)
     if not path.exists():
         raise RecordingError(
-            "no_such_script", f"no such script: {target}; hint: check the path, or use -m for a module"
+            "no_such_script", f"no such script: {target}", hint="check the path, or use -m for a module"
         )
     if path.is_dir() and not (path / "__main__.py").exists():
         raise RecordingError(
-            "no_main", f"{target} is a folder without a __main__.py; hint: specify the script in it"
+            "no_main", f"{target} is a folder without a __main__.py", hint="specify the script in it"
         )
 
 

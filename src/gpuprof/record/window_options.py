@@ -81,7 +81,9 @@ def parse_bytes(text: str) -> int:
     """Return the bytes of a text such as `2GB` or `500MiB`. Raises RecordingError."""
     match = _AMOUNT.fullmatch(text.strip())
     if match is None or match[2].upper() not in _BYTES:
-        raise RecordingError("invalid_size", f"{text!r} is not a size", hint="such as 500MB or 2GB")
+        raise RecordingError(
+            "invalid_size", f"{text!r} is not a size", hint="write a number and a unit, as in 500MB or 2GB"
+        )
     return int(float(match[1]) * _BYTES[match[2].upper()])
 
 

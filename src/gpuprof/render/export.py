@@ -79,9 +79,8 @@ def export_run(run: RunFolder, path: Path) -> Path:
             hint="specify a file that can be written",
         ) from None
     except duckdb.Error as error:
-        raise RunError(
-            "cannot_export", f"cannot export {run.path} to {path}: {run.failure_of(error)}"
-        ) from None
+        reason, hint = run.failure_of(error)
+        raise RunError("cannot_export", f"cannot export {run.path} to {path}: {reason}", hint=hint) from None
     finally:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)

@@ -135,12 +135,14 @@ def _time_weights(trees: list[CallTree], asked: str | None) -> list[TimeWeight]:
         return found
     if asked not in WEIGHTS:
         raise RunError(
-            "unknown_weight", f"cannot weigh by {asked!r}; hint: choose one of {', '.join(WEIGHTS)}"
+            "unknown_weight", f"cannot weigh by {asked!r}", hint=f"choose one of {', '.join(WEIGHTS)}"
         )
     if asked == "gpu":
-        raise RunError("no_weight", "not all runs contain GPU work; hint: omit --weight, or use cpu")
+        raise RunError("no_weight", "not all runs contain GPU work", hint="omit --weight, or use cpu")
     raise RunError(
-        "not_comparable_weight", f"runs are compared by cpu or gpu time, not by {asked}; hint: omit --weight"
+        "not_comparable_weight",
+        f"runs are compared by cpu or gpu time, not by {asked}",
+        hint="omit --weight",
     )
 
 

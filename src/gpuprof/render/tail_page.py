@@ -52,7 +52,11 @@ def write_tail_page(requests: ProfiledRequests, path: Path, *, target: str = "")
         path.write_text(page, encoding="utf-8")
     except OSError as error:
         path.unlink(missing_ok=True)  # a partial page looks complete until it is opened
-        raise RunError("cannot_write", f"cannot write {path}: {error.strerror}; make room") from error
+        raise RunError(
+            "cannot_write",
+            f"cannot write {path}: {error.strerror}",
+            hint="specify a file that can be written",
+        ) from error
 
 
 def _side(requests: ProfiledRequests, side: Sequence[Execution], words: str) -> str:

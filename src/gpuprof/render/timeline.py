@@ -93,7 +93,8 @@ def read_timeline(
     except duckdb.Error as error:
         # What is sorted on the way may find no room where the page still does.
         failed = "written" if is_out_of_room(error) else "read"
-        return f"The timeline could not be {failed}: {run.failure_of(error)}"
+        reason, hint = run.failure_of(error)
+        return f"The timeline could not be {failed}: {reason}; hint: {hint}"
     except RunError as error:
         return f"The timeline could not be read: {error}"
 

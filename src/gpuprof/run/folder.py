@@ -89,7 +89,8 @@ class RunFolder:
             state = "is a file, not a run folder" if self.path.exists() else "does not exist"
             raise RunError(
                 "no_such_run",
-                f"{self.path} {state}; hint: specify the folder that a recording wrote (NAME.gpuprof)",
+                f"{self.path} {state}",
+                hint="specify the folder that a recording writes (NAME.gpuprof)",
             )
         if (self.path / META_FILE).exists():
             meta = read_json(self.path / META_FILE)
@@ -97,7 +98,9 @@ class RunFolder:
             return current_format(meta, self.path)
         if not (self.path / RECORDING_FILE).exists():
             raise RunError(
-                "not_a_run", f"{self.path} is not a run: it holds neither {META_FILE} nor {RECORDING_FILE}"
+                "not_a_run",
+                f"{self.path} is not a run: it holds neither {META_FILE} nor {RECORDING_FILE}",
+                hint="specify the folder that a recording writes (NAME.gpuprof)",
             )
         return self._recover()
 
@@ -180,17 +183,18 @@ class RunFolder:
         except duckdb.Error as error:
             unknown = RunError(
                 "damaged",
-                f"the tables of {self.path} cannot be read ({reason_of(error)}); {_hint_for(error)}",
+                f"the tables of {self.path} cannot be read ({reason_of(error)})",
+                hint=_hint_for(error),
             )
             raise self._damage() or unknown from None
 
-    def failure_of(self, error: duckdb.Error) -> str:
-        """Return in one line why a query of this run's tables failed, with a hint.
+    def failure_of(self, error: duckdb.Error) -> tuple[str, str]:
+        """Return in one line why a query of this run's tables failed, and a hint.
 
         DuckDB names no table of which it cannot read a page, so all rows of all tables are read for it.
         """
         damage = None if is_out_of_room(error) else self._damage()
-        return f"{reason_of(error)}; {_hint_for(error)}" if damage is None else str(damage)
+        return (reason_of(error), _hint_for(error)) if damage is None else (damage.message, damage.hint)
 
     def _damage(self) -> RunError | None:
         """Return what is wrong with the first table whose rows cannot all be read."""
@@ -234,7 +238,7 @@ def _hint_for(error: duckdb.Error) -> str:
 
     # Where what is sorted on the disk has no room: of files, of memory and of transactions.
     is_full = isinstance(error, duckdb.OperationalError)
-    return "make room on the disk" if is_full else "restore the run from a copy"
+    return "free disk space" if is_full else "restore the run from a copy"
 
 
 def _with_later_columns(rows: duckdb.DuckDBPyRelation, table: str) -> duckdb.DuckDBPyRelation:

@@ -125,6 +125,7 @@ def check_version(facts: dict[str, Any], path: Path) -> None:
         raise RunError(
             "unknown_format",
             f"{path}: format_version is {version!r}, not a version: this is not a run of gpuprof",
+            hint="specify the folder that a recording writes (NAME.gpuprof)",
         )
     if version > FORMAT_VERSION:
         raise RunError(
@@ -187,7 +188,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RunError("cannot_read", f"cannot read {path}: {error.strerror}") from None
+        raise RunError(
+            "cannot_read", f"cannot read {path}: {error.strerror}", hint="check the permissions of the file"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise RunError(
             "damaged", f"{path} is damaged: not JSON ({error})", hint="restore it from a copy of the run"

@@ -105,6 +105,7 @@ WORK_HINTS = Messages(
         "imported": "work is counted where the model runs: record the program with gpuprof run --work",
     }
 )
+_OTHER_WORK_HINT = "correct this, then record it again with gpuprof run --work"
 NOTES = Messages(
     {
         "own_recording": "the program made a recording of its own: that time is not in this run",
@@ -286,11 +287,11 @@ def reason_text(status: SourceStatus) -> str:
     return "" if status.reason is None else REASONS.text(status.reason, status.values)
 
 
-def missing_work_text(status: SourceStatus) -> str:
-    """Return why a run has no counted work, with a hint where the reason has none."""
+def missing_work_text(status: SourceStatus) -> tuple[str, str]:
+    """Return why a run has no counted work, and a hint."""
     if status.reason is None or status.reason not in WORK_HINTS.codes:
-        return reason_text(status)
-    return f"{reason_text(status)}; hint: {WORK_HINTS.text(status.reason, status.values)}"
+        return reason_text(status) or "unknown why", _OTHER_WORK_HINT
+    return reason_text(status), WORK_HINTS.text(status.reason, status.values)
 
 
 def method_text(status: SourceStatus) -> str:

@@ -101,7 +101,7 @@ def run_capture(nsys: Path, capture: Capture, out: Path) -> tuple[int, RunError 
     kept in the run for Nsight's own window. Raises RecordingError where nothing could be started.
     """
     if out.exists():
-        raise RecordingError("exists", f"{out} exists; hint: specify another folder, or remove it first")
+        raise RecordingError("exists", f"{out} exists", hint="specify another folder, or remove it")
     scratch = TemporaryFolder("gpuprof-nsys-")
     report, database = scratch.path / REPORT_NAME, scratch.path / "report.sqlite"
     environment = _environment()
@@ -109,21 +109,28 @@ def run_capture(nsys: Path, capture: Capture, out: Path) -> tuple[int, RunError 
         code = run_command(profile_command(str(nsys), capture, str(report)), environment)
     except OSError as error:
         raise RecordingError(
-            "cannot_start", f"cannot run {nsys}: {error.strerror}; repair it, or install it again"
+            "cannot_start", f"cannot run {nsys}: {error.strerror}", hint="install Nsight Systems again"
         ) from None
     try:
         _export(nsys, report, database, environment)
         import_trace(database, out)
         shutil.move(str(report), str(out / REPORT_NAME))
     except (RunError, RecordingError, OSError) as error:
-        reason = "no_capture" if isinstance(error, OSError) else error.code
-        return code, RunError(reason, f"the command ran, but its capture is not a run: {error}")
+        if isinstance(error, OSError):
+            reason, message, hint = "no_capture", str(error), "free disk space, or specify another folder"
+        else:
+            reason, message, hint = error.code, error.message, error.hint
+        return code, RunError(reason, f"the command ran, but its capture is not a run: {message}", hint=hint)
     return code, None
 
 
 def _export(nsys: Path, report: Path, database: Path, environment: dict[str, str]) -> None:
     if not report.exists():
-        raise RunError("no_report", "nsys wrote no report: was the range of --range ever entered?")
+        raise RunError(
+            "no_report",
+            "nsys wrote no report",
+            hint="see its output above, and check that the program enters the range of --range",
+        )
     done = subprocess.run(
         export_command(str(nsys), str(report), str(database)),
         env=environment,
@@ -136,7 +143,8 @@ def _export(nsys: Path, report: Path, database: Path, environment: dict[str, str
         told = (done.stderr or done.stdout).strip().splitlines()
         raise RunError(
             "cannot_export",
-            f"nsys export failed with {done.returncode}: {told[-1] if told else 'it says nothing'}",
+            f"nsys export failed with {done.returncode}: {told[-1] if told else 'it printed nothing'}",
+            hint="free disk space, or install Nsight Systems again",
         )
 
 

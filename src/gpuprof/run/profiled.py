@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof.errors import RecordingError, RunError
+from gpuprof.errors import GpuprofError, RecordingError, RunError
 from gpuprof.record import line_program
 from gpuprof.record.environment import environment_for
 from gpuprof.record.facts import Method, NoteCode, SourceStatus, note
@@ -57,7 +58,9 @@ def run_profiled(
     except OSError as error:
         remove_unused(path)
         raise RecordingError(
-            "cannot_write", f"cannot write next to {path}: {error.strerror}; name another folder"
+            "cannot_write",
+            f"cannot write next to {path}: {error.strerror}",
+            hint="specify another folder",
         ) from None
     result = results / _RESULTS[profiler]
     try:
@@ -89,6 +92,9 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
             "the program never imported torch, or ended at once (os._exit, a signal)"
             if profiler == "torch"
             else f"the program ended at once (os._exit, a signal), before {profiler} could write what it had",
+            hint="import torch in the program, and let it end in order"
+            if profiler == "torch"
+            else "let the program end in order",
         )
     draft = result.with_name("run")
     try:
@@ -98,11 +104,14 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
         draft.rename(path)  # in place of an empty folder: no other run is replaced
     except Exception as error:
         shutil.rmtree(draft, ignore_errors=True)
-        line = next(iter(str(error).splitlines()), type(error).__name__)
+        line = error.message if isinstance(error, GpuprofError) else str(error) or type(error).__name__
         reason = f"cannot write {path}: {error.strerror}" if isinstance(error, OSError) else line
-        mend = f"; import it: gpuprof import {result} -o NAME" if profiler == "torch" else ""
         return RunError(
-            "profile_unreadable", f"{reason}; what {profiler} found out is kept in {result}{mend}"
+            "profile_unreadable",
+            f"{reason}; the result of {profiler} is kept in {result}",
+            hint=f"gpuprof import {shlex.quote(str(result))} -o NAME"
+            if profiler == "torch"
+            else "run the program again with another --out",
         )
     return None
 
@@ -187,7 +196,9 @@ def _write_counts(
         writer.ensure_tables()
     except duckdb.Error as error:
         raise RunError(
-            "cannot_write", f"cannot write {path}: {reason_of(error)}", hint="free disk space"
+            "cannot_write",
+            f"cannot write {path}: {reason_of(error)}",
+            hint="free disk space, or specify another folder",
         ) from None
     finally:
         connection.close()

@@ -200,7 +200,9 @@ def create_windows(folder: Path, options: WindowOptions, command: list[str]) -> 
         raise RunError("exists", f"{folder} exists", hint="specify another folder, or remove it") from None
     except OSError as error:
         raise RunError(
-            "cannot_write", f"cannot make {folder}: {error.strerror}", hint="use another folder"
+            "cannot_write",
+            f"cannot make {folder}: {error.strerror}",
+            hint="specify a folder that can be written",
         ) from None
 
 
@@ -226,7 +228,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         index["windows"], index["removed"], index["failed"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         path = folder / INDEX_FILE
-        raise RunError("damaged", f"{path} cannot be read ({error})", hint="restore it") from None
+        raise RunError("damaged", f"{path} cannot be read ({error})", hint="restore it from a copy") from None
     return index
 
 

@@ -19,16 +19,23 @@ from gpuprof.errors import UnavailableError
 if TYPE_CHECKING:
     from gpuprof.stats.arrays import Floats
 
-_NO_SCIPY = "statistics need SciPy, which is not installed; hint: pip install 'gpuprof-native[bench]'"
 # Finite also where the level is 0, so that an error of 0 still gives an interval without width.
 _LARGEST_T = 1e12
 _SMALLEST = 1e-100
 
 
+def _no_scipy() -> UnavailableError:
+    return UnavailableError(
+        "not_installed",
+        "statistics need SciPy, which is not installed",
+        hint="pip install 'gpuprof-native[bench]'",
+    )
+
+
 def require_scipy() -> None:
     """Raise UnavailableError if SciPy is not installed; imports nothing."""
     if importlib.util.find_spec("scipy") is None:
-        raise UnavailableError("not_installed", _NO_SCIPY)
+        raise _no_scipy()
 
 
 def scipy_module(name: str) -> Any:
@@ -36,7 +43,7 @@ def scipy_module(name: str) -> Any:
     try:
         return importlib.import_module(f"scipy.{name}")
     except ImportError as error:
-        raise UnavailableError("not_installed", _NO_SCIPY) from error
+        raise _no_scipy() from error
 
 
 def student_p_value(t: Floats, freedom: Floats) -> Floats:

@@ -215,7 +215,7 @@ def _times(figures: Sequence[float]) -> Floats:
     if not len(times):
         raise ValueError("no process run to compare; hint: measure both configurations")
     if not (np.isfinite(times).all() and (times > 0).all()):
-        raise ValueError("a figure of a process run is not a time above 0")
+        raise ValueError("a figure of a process run is not a time above 0; hint: leave it out")
     return times
 
 
@@ -327,7 +327,8 @@ def launches_needed(
     beyond = math.log1p(change) - math.log1p(margin)
     if beyond <= 0:
         raise ValueError(
-            f"a change of {change:.2%} is within the margin of {margin:.2%} and cannot be detected"
+            f"a change of {change:.2%} is within the margin of {margin:.2%} and cannot be detected; "
+            "hint: use a larger change, or a smaller margin"
         )
     normal = NormalDist()
     z_level = normal.inv_cdf(1 - level / 2)

@@ -109,7 +109,7 @@ def test_what_cannot_be_measured_before_is_reported_before(
     monkeypatch.setattr(of_run, "measure_ceilings", no_memory)
     entered = False
     with (
-        refused(gpuprof.UnavailableError, "recording_active"),
+        refused(gpuprof.UnavailableError, "cannot_measure"),
         gpuprof.profile(out=tmp_path / "r", work=True, ceilings="around"),
     ):
         entered = True

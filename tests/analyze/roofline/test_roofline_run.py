@@ -679,7 +679,7 @@ def test_the_page_is_written(run: gpuprof.Run, tmp_path: Path, capsys: Any) -> N
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-NOT_COUNTED = missing_work_text(SourceStatus.off(Reason.NOT_WANTED))
+NOT_COUNTED = "; hint: ".join(missing_work_text(SourceStatus.off(Reason.NOT_WANTED)))
 
 
 def test_a_run_without_work_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -721,7 +721,7 @@ def test_an_imported_run_has_a_typed_reason_for_having_no_work(tmp_path: Path, c
     for command in (["roofline"], ["flamegraph", "--weight", "flops", "-o", str(tmp_path / "a.html")]):
         assert execute([command[0], str(imported.path), *command[1:]]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert missing_work_text(status) in line
+        assert "; hint: ".join(missing_work_text(status)) in line
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_one_whose_report_was_not_written_is_not_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
-        raise BenchmarkError("the disk is full")
+        raise BenchmarkError("cannot_write", "the disk is full", hint="free disk space")
 
     wanted = plan(variant("one"), launches=1)
     with refused(BenchmarkError, "unknown_format"):
@@ -137,7 +137,7 @@ def test_one_whose_report_was_not_written_is_not_complete(
     assert not list(tmp_path.iterdir())
     with monkeypatch.context() as patch:
         patch.setattr("gpuprof.bench.report.write_report", fail)
-        with refused(BenchmarkError, "the disk is full"):
+        with refused(BenchmarkError, "cannot_write"):
             run_comparison(wanted, tmp_path)
     kept = run_comparison(wanted, tmp_path)
     assert kept["method"]["launches_kept"] == 1

@@ -382,7 +382,7 @@ def test_a_later_process_run_that_fails_is_reported(monkeypatch: pytest.MonkeyPa
     assert [each.number for each in found.runs] == [1, 3]
     (failed,) = [each for each in found.notes if each.code == "failed_traffic_runs"]
     assert failed.values == {"failed": 1, "first": "it died"}
-    played(monkeypatch, BenchmarkError("it died"))
+    played(monkeypatch, BenchmarkError("failed", "it died", hint="run it again"))
     with refused(BenchmarkError, "failed"):
         measure_traffic(*variants("doubled", "doubled"), SMALL)
 

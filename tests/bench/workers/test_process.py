@@ -108,21 +108,21 @@ def test_a_silent_process_run_is_too_late_and_one_without_limit_is_not(played: A
 
 
 @pytest.mark.parametrize(
-    ("code", "words", "memory_killed", "expected", "hint", "value"),
+    ("code", "words", "memory_killed", "expected", "names_memory", "value"),
     [
-        (-9, "", True, FailureCode.OUT_OF_MEMORY, SMALLER_OR_BUDGET, "SIGKILL"),
-        (-9, "", False, FailureCode.FAILED, "", "SIGKILL"),
-        (-9, "", None, FailureCode.FAILED, SMALLER_OR_BUDGET, "SIGKILL"),  # memory may have been the reason
-        (-6, "std::bad_alloc", False, FailureCode.OUT_OF_MEMORY, SMALLER_OR_BUDGET, "SIGABRT"),
-        (-6, "assertion failed", False, FailureCode.FAILED, "", "SIGABRT"),
-        (-11, "invalid memory access", True, FailureCode.FAILED, "", "SIGSEGV"),
-        (-11, "out of memory", True, FailureCode.FAILED, "", "SIGSEGV"),
-        (1, "CUDA out of memory.", False, FailureCode.OUT_OF_MEMORY, SMALLER_OR_BUDGET, "1"),
-        (7, "last words", False, FailureCode.FAILED, "", "7"),
-        (0, "", False, FailureCode.FAILED, "", "0"),
-        (-64, "", False, FailureCode.FAILED, "", "SIGRTMAX"),
-        (-50, "", False, FailureCode.FAILED, "", "50"),
-        (None, "", False, FailureCode.FAILED, "", ""),
+        (-9, "", True, FailureCode.OUT_OF_MEMORY, True, "SIGKILL"),
+        (-9, "", False, FailureCode.FAILED, False, "SIGKILL"),
+        (-9, "", None, FailureCode.FAILED, True, "SIGKILL"),  # memory may have been the reason
+        (-6, "std::bad_alloc", False, FailureCode.OUT_OF_MEMORY, True, "SIGABRT"),
+        (-6, "assertion failed", False, FailureCode.FAILED, False, "SIGABRT"),
+        (-11, "invalid memory access", True, FailureCode.FAILED, False, "SIGSEGV"),
+        (-11, "out of memory", True, FailureCode.FAILED, False, "SIGSEGV"),
+        (1, "CUDA out of memory.", False, FailureCode.OUT_OF_MEMORY, True, "1"),
+        (7, "last words", False, FailureCode.FAILED, False, "7"),
+        (0, "", False, FailureCode.FAILED, False, "0"),
+        (-64, "", False, FailureCode.FAILED, False, "SIGRTMAX"),
+        (-50, "", False, FailureCode.FAILED, False, "50"),
+        (None, "", False, FailureCode.FAILED, False, ""),
     ],
 )
 def test_exhausted_memory_is_not_a_crash(
@@ -130,11 +130,11 @@ def test_exhausted_memory_is_not_a_crash(
     words: str,
     memory_killed: bool | None,
     expected: FailureCode,
-    hint: str,
+    names_memory: bool,
     value: str,
 ) -> None:
     error = ProcessExit(code, words, memory_killed).error(doing="calls with batch size 2")
-    assert (error.code, error.hint) == (expected, hint)
+    assert (error.code, error.hint == SMALLER_OR_BUDGET) == (expected, names_memory)
     for each in (value, words, "calls with batch size 2"):
         assert each in str(error)
 

@@ -89,7 +89,9 @@ def measure_ceilings(quick: bool = False, progress: Progress | None = None) -> C
     """
     if _native.is_recording():
         raise UnavailableError(
-            "recording_active", "ceilings cannot be measured during a recording: measure before or after"
+            "recording_active",
+            "ceilings cannot be measured during a recording",
+            hint="measure them before or after it",
         )
     measurement = _CpuMeasurement(quick, progress or _report_nothing)
     rows = tuple(measurement.rows())

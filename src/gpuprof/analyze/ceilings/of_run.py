@@ -40,7 +40,11 @@ def measure_before() -> Ceilings:
     try:
         return measure_ceilings(quick=True)
     except OSError as error:
-        raise UnavailableError("recording_active", f"the ceilings cannot be measured now: {error}") from error
+        raise UnavailableError(
+            "cannot_measure",
+            f"the ceilings cannot be measured now: {error.strerror or error}",
+            hint="free memory, or use ceilings='cached'",
+        ) from error
 
 
 def ceilings_for_run(
@@ -62,7 +66,8 @@ def ceilings_for_run(
         ceilings, fresh = load_ceilings()
         later = None if fresh and before is None else _measure_again()
     except (UnavailableError, OSError, RuntimeError) as error:
-        why = CeilingNote(CeilingNoteCode.NONE, {"error": str(error)})
+        reason = error.message if isinstance(error, UnavailableError) else str(error)
+        why = CeilingNote(CeilingNoteCode.NONE, {"error": reason})
         nothing = {"measured_at": None, "drift": [], "notes": [asdict(why)]}
         return [*own, *gpu_rows], _with_gpus(nothing, gpu_facts)
     earlier = ceilings if before is None else before

@@ -94,7 +94,7 @@ def read_rows(folder: RunFolder) -> RequestRows:
     columns = folder.columns(_QUERY)
     if not len(columns["index"]):
         raise RunError(
-            "no_requests", f"{folder.path} has no requests; hint: record it with gpuprof load --profile"
+            "no_requests", f"{folder.path} has no requests", hint="record it with gpuprof load --profile"
         )
     numbers = {
         name: np.asarray(columns[name], np.int64)

@@ -36,8 +36,8 @@ def tail_sides(requests: ProfiledRequests) -> TailSides:
     if not requests.has_tail():
         raise RunError(
             "too_few_requests",
-            f"{len(requests.known):,} profiled requests are too few to compare the tail with the median; "
-            "hint: send at least 20",
+            f"{len(requests.known):,} profiled requests are too few to compare the tail with the median",
+            hint="send at least 20",
         )
     sides = [requests.sampled(side) for side in (requests.tail(), requests.median())]
     times_tree = requests.tree([*sides[0], *sides[1]])

@@ -113,7 +113,7 @@ class ProfiledRequests:
         """
         if by not in ("service", "latency"):
             raise RunError(
-                "unknown_order", f"requests cannot be sorted by {by!r}; hint: use service or latency"
+                "unknown_order", f"requests cannot be sorted by {by!r}", hint="use service or latency"
             )
         measured = self.rows.service_ns if by == "service" else self.rows.latency_ns
         order = sorted(self.rows.executions, key=lambda each: -int(measured[list(each.rows)].max()))[:count]

@@ -71,7 +71,11 @@ def build_roofline(folder: RunFolder) -> Roofline:
     counted = with_measured(load_counted(folder), load_measured(folder))
     if not counted:
         reasons = "; ".join(_work_notes(folder.meta)) or "no model was called"
-        raise RunError("work_not_counted", f"{folder.path}: no work could be counted: {reasons}")
+        raise RunError(
+            "work_not_counted",
+            f"{folder.path}: no work could be counted: {reasons}",
+            hint="record a program that calls a model, or try gpuprof.count_work(model, inputs)",
+        )
     machines = load_machines(folder)
     process_id = int(folder.meta.get("process_id") or 0)
     timed = load_measured_spans(folder, process_id, names_to_look_for(counted))
@@ -291,10 +295,11 @@ def _add(
 
 
 def _no_work(folder: RunFolder) -> RunError:
-    """Return why, with a hint unless the run was recorded with work."""
+    """Return why, with a hint."""
     status = work_status(folder.meta)
     if not status.is_on:
-        return RunError("no_work", f"{folder.path} holds no counted work: {missing_work_text(status)}")
+        reason, hint = missing_work_text(status)
+        return RunError("no_work", f"{folder.path} holds no counted work: {reason}", hint=hint)
     notes = "".join(f"; {each}" for each in _work_notes(folder.meta))
     return RunError(
         "lost_work",

@@ -161,7 +161,8 @@ def load_machines(folder: RunFolder) -> Machines:
         notes = "; ".join(map(str, facts.get("notes", []))) or "they were not measured"
         raise RunError(
             "no_ceilings",
-            f"{folder.path} has no ceilings ({notes}); hint: record it again while no other recording runs",
+            f"{folder.path} has no ceilings ({notes})",
+            hint="record it again while no other recording runs",
         )
     work = folder.meta["work"]
     drifts = [Drift(**drift) for drift in facts.get("drift", [])]

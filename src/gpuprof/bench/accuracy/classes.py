@@ -189,7 +189,8 @@ class ClassificationSum:
             raise BenchmarkError(
                 "label_out_of_range",
                 f"label {int(wrong[0])} is none of the {self.classes} classes of {self.output} "
-                f"(0 to {self.classes - 1}): the labels belong to other classes than the outputs",
+                f"(0 to {self.classes - 1})",
+                hint="use labels of the classes that the model was trained on, numbered from 0",
             )
         return labels.astype(np.int64)
 

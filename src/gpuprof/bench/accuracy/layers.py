@@ -70,6 +70,7 @@ def compare_layers(
             raise BenchmarkError(
                 "not_a_torch_module",
                 f"{name}: compare_layers looks into modules of PyTorch, not {type(model).__name__}",
+                hint="use a torch.nn.Module, or compare outputs only",
             )
         if is_script(model):
             raise BenchmarkError(
@@ -140,7 +141,7 @@ class _LayerRun:
         self, name: str, model: Any, layers: Mapping[str, Any], inputs: Any, see: Callable[[LayerCall], None]
     ) -> None:
         variant = ComparedModel(
-            name, getattr(model, _COMPILED, model), hint="hand over inputs that both models take"
+            name, getattr(model, _COMPILED, model), hint="use inputs that both models take"
         )
         with _watched(layers, see), _without_compiled_code(self._is_compiled):
             variant(inputs, batch=1)

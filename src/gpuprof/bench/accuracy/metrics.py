@@ -77,7 +77,9 @@ def load_metric(text: str) -> Metric:
         raise
     except (Exception, SystemExit) as error:
         raise BenchmarkError(
-            "metric_raised", f"the metric {text} raised {reason_of(error)} at {place_of(error)}: fix it first"
+            "metric_raised",
+            f"the metric {text} raised {reason_of(error)} at {place_of(error)}",
+            hint="fix it first",
         ) from error
     return as_metric(found, text)
 
@@ -90,14 +92,15 @@ def as_metric(found: Any, text: str = "") -> Metric:
         if not callable(found) or isinstance(found, type):
             raise BenchmarkError(
                 "invalid_metric",
-                f"the metric {where} is {type(found).__name__}; hint: use a function of outputs and "
-                "labels, or a subclass of gpuprof.bench.Metric",
+                f"the metric {where} is {type(found).__name__}",
+                hint="use a function of outputs and labels, or a subclass of gpuprof.bench.Metric",
             )
         metric = _FunctionMetric(found, getattr(found, "better", "higher"))
     if metric.better not in ("higher", "lower"):
         raise BenchmarkError(
             "invalid_better",
-            f"the metric {where}: better is {metric.better!r}; hint: write 'higher' or 'lower'",
+            f"the metric {where}: better is {metric.better!r}",
+            hint="write 'higher' or 'lower'",
         )
     if not metric.name:
         metric.name = type(metric).__name__

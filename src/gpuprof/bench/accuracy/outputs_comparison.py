@@ -141,8 +141,8 @@ class OutputsSum:
         if batch.labels is not None and len(batch.labels) != len(old):
             raise BenchmarkError(
                 "number_of_labels",
-                f"batch {batch.number} has {len(batch.labels):,} labels for {len(old):,} samples of {name}: "
-                "one for each sample is needed",
+                f"batch {batch.number} has {len(batch.labels):,} labels for {len(old):,} samples of {name}",
+                hint="give one label for each sample",
             )
         if self._scores is None:
             self._scores = ClassificationSum(name, self._checked_classes(name, old.shape[1]), self._names)
@@ -150,7 +150,8 @@ class OutputsSum:
             raise BenchmarkError(
                 "number_of_classes",
                 f"{name} has {old.shape[1]} classes in batch {batch.number}, and {self._scores.output} had "
-                f"{self._scores.classes} before: all batches must be of the same classes",
+                f"{self._scores.classes} before",
+                hint="return the scores of the same classes for every batch",
             )
         self._scores.add(old, new, batch.labels)
 
@@ -158,7 +159,8 @@ class OutputsSum:
         if self._names is not None and len(self._names) != count:
             raise BenchmarkError(
                 "number_of_classes",
-                f"classes= names {len(self._names)} classes, and {name} has {count}; hint: specify them all",
+                f"classes= names {len(self._names)} classes, and {name} has {count}",
+                hint="specify them all",
             )
         return count
 
@@ -167,7 +169,9 @@ class OutputsSum:
         numerics = tuple(each.result() for each in self._pairs.values())
         samples = max(each.samples for each in numerics)
         if not samples:
-            raise BenchmarkError("no_samples", "the loader's batches hold no samples: the data set is empty")
+            raise BenchmarkError(
+                "no_samples", "the loader's batches hold no samples", hint="use a data set with samples"
+            )
         classification = None if self._scores is None else self._scores.result(margin)
         if classification is not None and classification.change is None:
             self._note(note("no_labels_in_batches"))
@@ -186,14 +190,16 @@ def check_alike(one: Outputs, other: Outputs, one_name: str, other_name: str, ba
         )
         raise BenchmarkError(
             "outputs_differ",
-            f"outputs do not match in batch {batch}: {', and '.join(both)}: compare equal outputs",
+            f"outputs do not match in batch {batch}: {', and '.join(both)}",
+            hint="use models that return the same outputs",
         )
     for name, shape in one.shapes.items():
         if shape != other.shapes[name]:
             raise BenchmarkError(
                 "outputs_differ",
                 f"{name} does not match in batch {batch}: {one_name} returns {_described(one, name)}, and "
-                f"{other_name} {_described(other, name)}: the models differ in classes or sizes",
+                f"{other_name} {_described(other, name)}",
+                hint="use models with the same classes and output sizes",
             )
 
 
@@ -218,7 +224,8 @@ def _scores_name(outputs: Outputs, asked: str | None, must: bool) -> str | None:
     raise BenchmarkError(
         "no_scores",
         f"{asked or 'no output'} {'is not' if asked else 'is'} scores of two classes or more, "
-        f"(samples, classes): the outputs are {shapes}; hint: specify the right one with output=",
+        f"(samples, classes): the outputs are {shapes}",
+        hint="specify the right one with output=",
     )
 
 
@@ -261,7 +268,9 @@ class Batches:
             self._all = _as_labels(np.asarray(labels) if isinstance(labels, (list, tuple)) else labels)
             if self._all is None:
                 raise BenchmarkError(
-                    "invalid_labels", "labels= is a key, True, False, or one whole number for each sample"
+                    "invalid_labels",
+                    "labels= has no labels of samples",
+                    hint="use a key of the batches, True, False, or one whole number for each sample",
                 )
         self._taken = 0
 
@@ -279,19 +288,22 @@ class Batches:
                 raise BenchmarkError(
                     "no_labels",
                     f"labels are missing in batch {number if labels is None else number - 1}, and other "
-                    "batches have them: hand them out with every batch, or set labels=False",
+                    "batches have them",
+                    hint="return labels with every batch, or set labels=False",
                 )
             had_labels = labels is not None
             yield Batch(number, inputs, labels)
         if number == 0:
             raise BenchmarkError(
-                "no_samples", "the loader handed out no batch: the data set is empty or was used up before"
+                "no_samples",
+                "the loader returned no batch: the data set is empty, or was read to its end before",
+                hint="use a list or a DataLoader, which can be read again",
             )
         if self._all is not None and self._taken < len(self._all):
             raise BenchmarkError(
                 "number_of_labels",
-                f"labels= holds {len(self._all):,} labels, and the loader handed out {self._taken:,} "
-                "samples: one for each sample is needed",
+                f"labels= holds {len(self._all):,} labels, and the loader returned {self._taken:,} samples",
+                hint="give one label for each sample",
             )
 
     def _split(self, given: Any, number: int) -> tuple[Any, Integers | None]:
@@ -313,6 +325,7 @@ class Batches:
                 "no_labels",
                 f"labels are missing in batch {number}: labels=True needs pairs of inputs and labels, one "
                 f"whole number for each sample, and the batch is {_description(given)}",
+                hint="return pairs, or set labels= to the labels of all samples",
             )
         return _as_arguments(given), None
 
@@ -322,8 +335,8 @@ class Batches:
         if count is None or self._taken + count > len(self._all):
             raise BenchmarkError(
                 "number_of_labels",
-                f"labels= holds {len(self._all):,} labels, fewer than the loader has samples: "
-                "one for each sample is needed",
+                f"labels= holds {len(self._all):,} labels, fewer than the loader has samples",
+                hint="give one label for each sample",
             )
         self._taken += count
         return self._all[self._taken - count : self._taken]
@@ -340,8 +353,8 @@ def _iterable(loader: Any) -> Iterable[Any]:
     except TypeError:
         raise BenchmarkError(
             "invalid_loader",
-            f"the loader is a {type(loader).__name__}: hand over what batches can be iterated from, such as "
-            "a DataLoader or a list of batches",
+            f"the loader is a {type(loader).__name__}, which has no batches",
+            hint="use a DataLoader, or a list of batches",
         ) from None
     found: Iterable[Any] = loader
     return found
@@ -355,12 +368,16 @@ def _as_arguments(given: Any) -> Any:
 def _without_key(given: Any, key: str, number: int) -> tuple[Any, Integers]:
     if not isinstance(given, Mapping) or key not in given:
         raise BenchmarkError(
-            "no_labels", f"labels are missing in batch {number}: {_description(given)} has no {key!r}"
+            "no_labels",
+            f"labels are missing in batch {number}: {_description(given)} has no {key!r}",
+            hint="set labels= to the key that each batch has its labels under",
         )
     labels = _as_labels(given[key])
     if labels is None:
         raise BenchmarkError(
-            "invalid_labels", f"{key!r} in batch {number} is not one whole number for each sample"
+            "invalid_labels",
+            f"{key!r} in batch {number} is not one whole number for each sample",
+            hint="set labels= to the key of the labels",
         )
     return {name: value for name, value in given.items() if name != key}, labels
 

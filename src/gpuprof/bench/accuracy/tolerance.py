@@ -66,7 +66,7 @@ def known_dtype(text: str, option: str) -> str:
     name = _OTHER_NAMES.get(name, name)
     if name not in UNIT_ROUNDOFF:
         raise BenchmarkError(
-            "unknown_dtype", f"{option}={text!r}: unknown type; hint: use one of {', '.join(UNIT_ROUNDOFF)}"
+            "unknown_dtype", f"{option}={text!r}: unknown type", hint=f"use one of {', '.join(UNIT_ROUNDOFF)}"
         )
     return name
 

@@ -26,7 +26,7 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import CallArguments, arguments
 
 _SEED = 0
-LABELS = "where batches are not inputs alone, or labels were taken for inputs, set labels="
+LABELS = "fix the model, or set labels= if batches have labels, or labels were used as inputs"
 
 
 def is_module(model: Any) -> bool:
@@ -42,7 +42,7 @@ class ComparedModel:
         if not callable(model) or isinstance(model, type):
             kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
             raise BenchmarkError(
-                "not_callable", f"{name}: {kind} is nothing to call: hand over a model or a function"
+                "not_callable", f"{name}: {kind} cannot be called", hint="use a model or a function"
             )
         self.name, self.model, self._hint = name, model, hint
         self._output_dtypes: set[str] = set()
@@ -56,12 +56,14 @@ class ComparedModel:
             except Exception as error:
                 where = f"{place_of(error)} in batch {batch}"
                 raise BenchmarkError(
-                    "model_raised", f"{self.name} raised {reason_of(error)} at {where}: {self._hint}"
+                    "model_raised", f"{self.name} raised {reason_of(error)} at {where}", hint=self._hint
                 ) from error
         if not outputs.arrays:
             nothing = ", ".join(outputs.skipped) or "nothing"
             raise BenchmarkError(
-                "no_outputs", f"{self.name} returned {nothing}: no output has plain values to compare"
+                "no_outputs",
+                f"{self.name} returned {nothing}: no output has plain values to compare",
+                hint="return a tensor or an array of numbers",
             )
         self._output_dtypes |= {each.dtype for each in outputs.arrays.values()}
         return outputs
@@ -77,8 +79,8 @@ def double_precision(model: Any) -> Any:
     if not is_module(model):
         raise BenchmarkError(
             "not_a_torch_module",
-            f"reference=True copies a module of PyTorch, and the baseline is a {type(model).__name__}: "
-            "hand over the function of higher precision itself",
+            f"reference=True copies a module of PyTorch, and the baseline is a {type(model).__name__}",
+            hint="set reference= to a function of higher precision",
         )
     try:
         # A scripted model's copy warns of gradients that are not used.
@@ -88,8 +90,8 @@ def double_precision(model: Any) -> Any:
     except Exception as error:
         raise BenchmarkError(
             "cannot_copy",
-            f"the baseline cannot be copied to float64 ({reason_of(error)}): "
-            "hand over a model of higher precision as reference=",
+            f"the baseline cannot be copied to float64 ({reason_of(error)})",
+            hint="set reference= to a model of higher precision",
         ) from error
 
 

@@ -500,19 +500,24 @@ def read_document(path: Path) -> ComparisonDocument:
     except OSError as error:
         raise BenchmarkError(
             "cannot_read",
-            f"{path} cannot be read ({error.strerror}); hint: specify the .json of a comparison",
+            f"{path} cannot be read ({error.strerror})",
+            hint="specify the .json of a comparison",
         ) from error
     except ValueError as error:
         raise BenchmarkError(
-            "not_a_comparison", f"{path} is not a comparison: {error}; name the .json of gpuprof compare"
+            "not_a_comparison",
+            f"{path} is not a comparison: {error}",
+            hint="specify the .json of gpuprof compare",
         ) from error
     except RecursionError as error:
         raise BenchmarkError(
-            "not_a_comparison", f"{path} is not a comparison: it is nested too deep"
+            "not_a_comparison",
+            f"{path} is not a comparison: it is nested too deep",
+            hint="specify the .json of gpuprof compare",
         ) from error
     if not isinstance(plain, Mapping) or plain.get("kind") != KIND:
         raise BenchmarkError(
-            "not_a_comparison", f"{path} is not a comparison; hint: specify the .json of gpuprof compare"
+            "not_a_comparison", f"{path} is not a comparison", hint="specify the .json of gpuprof compare"
         )
     return document_from(plain, str(path))
 
@@ -527,18 +532,18 @@ def document_from(plain: Mapping[str, Any], where: str = "the comparison") -> Co
     if version not in (1, FORMAT_VERSION):
         raise BenchmarkError(
             "unknown_format",
-            f"{where} has format {version!r}, and this version reads 1 and {FORMAT_VERSION}: compare again, "
-            "or upgrade gpuprof",
+            f"{where} has format {version!r}, and this version reads 1 and {FORMAT_VERSION}",
+            hint="compare again, or upgrade gpuprof (pip install --upgrade gpuprof-native)",
         )
-    hint = "compare again, or name the .json of gpuprof compare"
+    hint = "compare again, or specify the .json of gpuprof compare"
     try:
         plain = with_reason_codes(upgraded(plain) if version == 1 else plain)
     except KeyError as error:
         raise BenchmarkError(
-            "damaged", f"{where} is damaged: {error.args[0]!r} is missing: {hint}"
+            "damaged", f"{where} is damaged: {error.args[0]!r} is missing", hint=hint
         ) from error
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BenchmarkError(
-            "damaged", f"{where} is damaged: a value has another type ({error}): {hint}"
+            "damaged", f"{where} is damaged: a value has another type ({error})", hint=hint
         ) from error
     return from_plain(plain, ComparisonDocument, where, hint)

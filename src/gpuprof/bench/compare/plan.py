@@ -73,12 +73,13 @@ class AccuracyPlan:
     def __post_init__(self) -> None:
         if self.samples < 1:
             raise BenchmarkError(
-                "invalid_samples", f"cannot compare outputs of {self.samples} samples; hint: use 1 or more"
+                "invalid_samples", f"cannot compare outputs of {self.samples} samples", hint="use 1 or more"
             )
         if not 0 <= self.margin < 1:
             raise BenchmarkError(
                 "invalid_margin",
-                f"an accuracy margin of {self.margin} is not a fraction; hint: use a fraction such as 0.01",
+                f"an accuracy margin of {self.margin} is not a fraction",
+                hint="use a fraction such as 0.01",
             )
 
     @property
@@ -114,60 +115,82 @@ class ComparisonPlan:
     traffic_split: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        for is_wrong, code, message in (*self._checks_of_variants(), *self._checks_of_numbers()):
+        for is_wrong, error in (*self._checks_of_variants(), *self._checks_of_numbers()):
             if is_wrong:
-                raise BenchmarkError(code, message)
+                raise error
 
-    def _checks_of_variants(self) -> Iterator[tuple[bool, str, str]]:
-        """Yield what is wrong, its code, and its message."""
+    def _checks_of_variants(self) -> Iterator[tuple[bool, BenchmarkError]]:
+        """Yield what can be wrong, and its error."""
         names = [each.name for each in self.variants]
-        yield not names, "no_variant", "there is no variant to measure; hint: specify at least one"
-        yield not all(map(str.strip, names)), "no_name", "a variant has no name; hint: set one"
+        yield (
+            not names,
+            BenchmarkError("no_variant", "there is no variant to measure", hint="specify at least one"),
+        )
+        yield (
+            not all(map(str.strip, names)),
+            BenchmarkError("no_name", "a variant has no name", hint="set one"),
+        )
         for place, name in enumerate(names):
-            is_second = names.index(name) < place
-            yield is_second, "same_name", f"two variants are named {name!r}; hint: rename one of them"
+            yield (
+                names.index(name) < place,
+                BenchmarkError("same_name", f"two variants are named {name!r}", hint="rename one of them"),
+            )
         yield (
             self.baseline_name not in (None, *names),
-            "unknown_baseline",
-            f"the baseline {self.baseline_name!r} is not a variant; hint: use one of {', '.join(names)}",
+            BenchmarkError(
+                "unknown_baseline",
+                f"the baseline {self.baseline_name!r} is not a variant",
+                hint=f"use one of {', '.join(names)}",
+            ),
         )
         yield (
             self.traffic_split is not None and len(names) != 2,
-            "number_of_variants",
-            f"an A/B test needs exactly two variants, and there are {len(names)}; hint: omit the others",
+            BenchmarkError(
+                "number_of_variants",
+                f"an A/B test needs exactly two variants, and there are {len(names)}",
+                hint="omit the others",
+            ),
         )
 
-    def _checks_of_numbers(self) -> Iterator[tuple[bool, str, str]]:
+    def _checks_of_numbers(self) -> Iterator[tuple[bool, BenchmarkError]]:
         yield (
             self.launches < 1,
-            "invalid_launches",
-            f"cannot measure in {self.launches} process runs; hint: use 1 or more, better 10",
+            BenchmarkError(
+                "invalid_launches",
+                f"cannot measure in {self.launches} process runs",
+                hint="use 1 or more, better 10",
+            ),
         )
-        for name, own in [(each.name, each.batch_sizes or self.batch_sizes) for each in self.variants]:
-            yield (
-                not own,
-                "no_batch_size",
-                f"{name} has no batch size; hint: use a list such as 1,8; auto is for gpuprof bench",
-            )
-            for size in own:
-                message = f"{name}: batch size {size} is not allowed; hint: use 1 or more"
-                yield size < 1, "invalid_batch_size", message
+        for each in self.variants:
+            yield from _checks_of_sizes(each.name, each.batch_sizes or self.batch_sizes)
         seed = min([self.seed, *(each.spec.seed for each in self.variants)])
-        yield seed < 0, "invalid_seed", f"a seed of {seed} is not allowed; hint: use 0 or more"
+        yield (
+            seed < 0,
+            BenchmarkError("invalid_seed", f"a seed of {seed} is not allowed", hint="use 0 or more"),
+        )
         yield (
             not 0 <= self.margin < 1,
-            "invalid_margin",
-            f"a margin of {self.margin} is not a fraction; hint: use a fraction such as 0.01",
+            BenchmarkError(
+                "invalid_margin",
+                f"a margin of {self.margin} is not a fraction",
+                hint="use a fraction such as 0.01",
+            ),
         )
         yield (
             not 0 < self.time_limit_s < math.inf,
-            "invalid_time_limit",
-            f"a time limit of {self.time_limit_s} s is not allowed; hint: use more than 0",
+            BenchmarkError(
+                "invalid_time_limit",
+                f"a time limit of {self.time_limit_s} s is not allowed",
+                hint="use more than 0",
+            ),
         )
         yield (
             self.price_per_hour is not None and not 0 < self.price_per_hour < math.inf,
-            "invalid_price",
-            f"a price of {self.price_per_hour} an hour is not allowed; hint: use more than 0, or omit it",
+            BenchmarkError(
+                "invalid_price",
+                f"a price of {self.price_per_hour} an hour is not allowed",
+                hint="use more than 0, or omit it",
+            ),
         )
 
     @property
@@ -186,6 +209,24 @@ class ComparisonPlan:
         parts = [variant.name, variant.spec, self.job_of(variant), _content(variant.spec)]
         text = json.dumps(to_plain(parts), sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _checks_of_sizes(name: str, sizes: Sequence[int]) -> Iterator[tuple[bool, BenchmarkError]]:
+    yield (
+        not sizes,
+        BenchmarkError(
+            "no_batch_size",
+            f"{name} has no batch size",
+            hint="use a list such as 1,8; auto is for gpuprof bench",
+        ),
+    )
+    for size in sizes:
+        yield (
+            size < 1,
+            BenchmarkError(
+                "invalid_batch_size", f"{name}: batch size {size} is not allowed", hint="use 1 or more"
+            ),
+        )
 
 
 def _content(spec: SystemSpec) -> str | None:
@@ -219,7 +260,7 @@ def parse_variants(text: str, like: SystemSpec) -> tuple[Variant, ...]:
             name = model = part
         if not model.strip():
             raise BenchmarkError(
-                "no_model", f"{part!r} has no model; hint: write name:model, as in 'fp32:resnet50'"
+                "no_model", f"{part!r} has no model", hint="write name:model, as in 'fp32:resnet50'"
             )
         variants.append(Variant(name.strip(), spec_of(like, model.strip())))
     return tuple(variants)
@@ -256,7 +297,7 @@ def spec_of(
     model, written = (model, None) if Path(model).exists() else _parted(model)
     if written is not None and recipe is not None:
         raise BenchmarkError(
-            "two_recipes", f"{model}@{written} and recipe {recipe!r}; hint: specify the recipe once"
+            "two_recipes", f"{model}@{written} and recipe {recipe!r}", hint="specify the recipe once"
         )
     spec, chosen = dataclasses.replace(like, model=model), recipe if written is None else written
     return spec if chosen is None else with_recipe(spec, chosen)
@@ -305,19 +346,19 @@ def parse_split(text: str) -> tuple[float, float]:
         percent = [float(word) for word in words]
     except ValueError:
         raise BenchmarkError(
-            "invalid_split", f"--traffic {text!r} is not a traffic split; hint: {hint}"
+            "invalid_split", f"--traffic {text!r} is not a traffic split", hint=hint
         ) from None
     if len(percent) != 2:
         raise BenchmarkError(
-            "invalid_split", f"--traffic {text!r} has {len(percent)} parts, a split has two: {hint}"
+            "invalid_split", f"--traffic {text!r} has {len(percent)} parts, a split has two", hint=hint
         )
     if not all(0 < each < 100 for each in percent):
         raise BenchmarkError(
-            "invalid_split", f"--traffic {text!r}: each variant needs more than 0 percent: {hint}"
+            "invalid_split", f"--traffic {text!r}: each variant needs more than 0 percent", hint=hint
         )
     if not math.isclose(sum(percent), 100.0, abs_tol=1e-6):
         raise BenchmarkError(
-            "invalid_split", f"--traffic {text!r} sums to {sum(percent):g}, not to 100: {hint}"
+            "invalid_split", f"--traffic {text!r} sums to {sum(percent):g}, not to 100", hint=hint
         )
     return percent[0] / 100, percent[1] / 100
 
@@ -361,10 +402,12 @@ def suite_table(path: Path) -> Table:
         return read_toml(path)
     except OSError as error:
         raise BenchmarkError(
-            "cannot_read", f"{path} cannot be read ({error.strerror}); hint: specify a suite"
+            "cannot_read", f"{path} cannot be read ({error.strerror})", hint="specify a suite"
         ) from error
     except ValueError as error:
-        raise BenchmarkError("invalid_toml", f"{path} is not valid TOML: {error}") from error
+        raise BenchmarkError(
+            "invalid_toml", f"{path} is not valid TOML: {error}", hint="correct this line, or specify a suite"
+        ) from error
 
 
 def suite_of(table: Table, path: Path) -> ComparisonPlan:
@@ -374,10 +417,11 @@ def suite_of(table: Table, path: Path) -> ComparisonPlan:
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
         raise BenchmarkError(
             "invalid_variant",
-            f"{path}: variant must be a list of tables; hint: write [[variant]] and its keys below",
+            f"{path}: variant must be a list of tables",
+            hint="write [[variant]] and its keys below",
         )
     if not tables:
-        raise BenchmarkError("no_variant", f"{path} has no variant: add a table [[variant]] for each")
+        raise BenchmarkError("no_variant", f"{path} has no variant", hint="add a table [[variant]] for each")
     suite = typed_table({"name": path.stem} | table, _SuiteTable, str(path))
     shared = {key: table[key] for key in table.keys() & _keys(_VariantTable) if key != "name"}
     for number, each in enumerate(tables, 1):
@@ -388,7 +432,7 @@ def suite_of(table: Table, path: Path) -> ComparisonPlan:
         suite = dataclasses.replace(suite, dataset=_placed(suite.dataset, path), metrics=metrics)
         return plan_of(suite, variants)
     except BenchmarkError as error:
-        raise BenchmarkError(error.code, f"{path}: {error}") from error
+        raise BenchmarkError(error.code, f"{path}: {error.message}", hint=error.hint) from error
 
 
 def _keys(kind: type[Any]) -> list[str]:
@@ -401,8 +445,8 @@ def typed_table(table: Table, kind: type[T], where: str) -> T:
     for key in table:
         if key not in known:
             near = difflib.get_close_matches(key.replace("_", "-"), known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            raise BenchmarkError("unknown_key", f"{where}: unknown key {key!r}: {hint}")
+            hint = f"write {near[0]}" if near else f"use one of {', '.join(known)}"
+            raise BenchmarkError("unknown_key", f"{where}: unknown key {key!r}", hint=hint)
     fields = {key.replace("-", "_"): value for key, value in table.items()}
     return from_plain(fields, kind, where, "correct this value")
 
@@ -411,7 +455,9 @@ def _variant(shared: Table, own: Table, path: Path, number: int) -> Variant:
     given = typed_table(shared | own, _VariantTable, str(path))
     if given.model is None:
         raise BenchmarkError(
-            "no_model", f"variant {number} has no model: add model = ..., here or above all variants"
+            "no_model",
+            f"variant {number} has no model",
+            hint="add model = ..., in its table or above all variants",
         )
     recipe = None if given.recipe is None else _placed_recipe(given.recipe, path)
     like = dataclasses.replace(given, data=_placed(given.data, path)).spec("")

@@ -120,7 +120,7 @@ class ComparisonRun:
             self._sessions[name].restore(entry.noted)
         except (BenchmarkError, KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise BenchmarkError(
-                "damaged", f"{journal.path}: process run {number} of {name} is damaged: {_FRESH}"
+                "damaged", f"{journal.path}: process run {number} of {name} is damaged", hint=_FRESH
             ) from error
         self.result.kept[name] += 1
         self.result.runs_done += 1
@@ -136,8 +136,8 @@ class ComparisonRun:
             # Two programs are not process runs of one variant.
             raise BenchmarkError(
                 "model_changed",
-                f"{variant.name}: {variant.spec.model} has changed while it was measured: the same command "
-                "measures it again, and keeps what the others gave",
+                f"{variant.name}: {variant.spec.model} has changed while it was measured",
+                hint="run the same command: it measures this variant again, and keeps the others",
             )
         noted = self._sessions[made.name].record(made.number)
         if made.failure is None and noted["batches"]:
@@ -232,7 +232,8 @@ class Journal:
         except OSError as error:
             raise BenchmarkError(
                 "cannot_write",
-                f"{self.path} cannot be written ({error.strerror}); hint: set another --output-dir",
+                f"{self.path} cannot be written ({error.strerror})",
+                hint="use another --output-dir",
             ) from error
 
     def _lock(self, file: IO[bytes]) -> None:
@@ -243,8 +244,8 @@ class Journal:
         except BlockingIOError as error:
             raise BenchmarkError(
                 "journal_locked",
-                f"{self.path} is being written by another comparison: wait for its end, or name another "
-                "--output-dir",
+                f"{self.path} is being written by another comparison",
+                hint="wait for its end, or use another --output-dir",
             ) from error
 
     def add(self, entry: Entry) -> None:
@@ -286,15 +287,15 @@ class Journal:
         found = self._decoded(head, 1, dict[str, Any])
         if found.get("kind") != "journal" or found.get("format") != FORMAT_VERSION:
             raise BenchmarkError(
-                "not_a_journal", f"{self.path} is not a journal of this version; hint: {_FRESH}"
+                "not_a_journal", f"{self.path} is not a journal of this version", hint=f"{_FRESH}"
             )
         here, there = _machine(), found.get("machine")
         other = sorted(name for name in here if not isinstance(there, dict) or there.get(name) != here[name])
         if other:
             raise BenchmarkError(
                 "other_machine",
-                f"{self.path} was begun on another machine or with other versions ({', '.join(other)}): "
-                f"{_FRESH}",
+                f"{self.path} was begun on another machine or with other versions ({', '.join(other)})",
+                hint=_FRESH,
             )
 
     def _read(self, line: bytes, number: int) -> None:
@@ -313,7 +314,7 @@ class Journal:
 
     def _damaged(self, number: int) -> BenchmarkError:
         return BenchmarkError(
-            "damaged", f"{self.path}, line {number}: damaged; hint: remove the line, or {_FRESH}"
+            "damaged", f"{self.path}, line {number}: damaged", hint=f"remove the line, or {_FRESH}"
         )
 
     def _write(self, line: bytes) -> None:

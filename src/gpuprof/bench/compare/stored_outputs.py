@@ -110,7 +110,7 @@ def _load(path: Path) -> dict[str, Array]:
             return {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise BenchmarkError(
-            "cannot_read", f"{path}: stored outputs cannot be read ({error}): run the variant again"
+            "cannot_read", f"{path}: stored outputs cannot be read ({error})", hint="run the variant again"
         ) from error
 
 
@@ -121,7 +121,7 @@ def read_outputs(name: str, folder: Path) -> StoredOutputs:
         index = decode(path.read_bytes(), OutputsIndex, str(path))
     except OSError as error:
         raise BenchmarkError(
-            "cannot_read", f"{path}: no outputs that can be read ({error}): run the variant again"
+            "cannot_read", f"{path}: stored outputs cannot be read ({error})", hint="run the variant again"
         ) from error
     return StoredOutputs(name=name, folder=folder, **vars(index))
 
@@ -154,14 +154,15 @@ class _OutputWriter:
             shapes = {name: each.values.shape for name, each in outputs.arrays.items()}
             raise BenchmarkError(
                 "no_sample_axis",
-                f"no output has the {size} samples of the batch along its first axis "
-                f"({shapes or 'nothing'}): outputs cannot be separated by sample",
+                f"no output has the {size} samples of the batch along its first axis ({shapes or 'nothing'})",
+                hint="return outputs with one row for each sample",
             )
         dtypes = {name: each.dtype for name, each in found.items()}
         if self._count and self.dtypes != dtypes:
             raise BenchmarkError(
                 "outputs_differ",
-                f"batch {self._count + 1} returns {dtypes}, the one before {self.dtypes}: they must be alike",
+                f"batch {self._count + 1} returns {dtypes}, and the one before {self.dtypes}",
+                hint="return outputs of the same names and dtypes for every batch",
             )
         self.dtypes = dtypes
         arrays: dict[str, Any] = {
@@ -210,7 +211,7 @@ def record_outputs(
     """
     if batch_size < 1:
         raise BenchmarkError(
-            "invalid_batch_size", f"a batch of {batch_size} holds no samples: batch sizes begin at 1"
+            "invalid_batch_size", f"a batch of {batch_size} holds no samples", hint="use 1 or more"
         )
     job = OutputsJob(spec, dataset.asked, str(folder.resolve()), batch_size)
     run_process(job, time_limit_s=time_limit_s, on_event=on_event)
@@ -348,8 +349,8 @@ def _check_data(baseline: StoredOutputs, others: Sequence[StoredOutputs]) -> Non
         if (baseline.data, baseline.samples) != (each.data, each.samples):
             raise BenchmarkError(
                 "data_differs",
-                f"{baseline.name} ran on {baseline.data}, and {each.name} on {each.data}: "
-                "run both on the same data set",
+                f"{baseline.name} ran on {baseline.data}, and {each.name} on {each.data}",
+                hint="run both on the same data set",
             )
 
 

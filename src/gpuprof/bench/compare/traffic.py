@@ -110,7 +110,7 @@ def measure_traffic(
     """
     if first.name == second.name:
         raise BenchmarkError(
-            "same_name", f"both variants of the A/B test are named {first.name!r}; hint: rename one of them"
+            "same_name", f"both variants of the A/B test are named {first.name!r}", hint="rename one of them"
         )
     runs = _TrafficRuns(first, second, settings)
     interrupted = False
@@ -208,7 +208,8 @@ def _check_alike(arms: Sequence[_Arm]) -> None:
         given = " and ".join(f"{name} takes {shape_text(shape or ())}" for name, shape in shapes.items())
         raise BenchmarkError(
             "shapes_differ",
-            f"variants of an A/B test need inputs of the same shape, and {given}; hint: use one shape",
+            f"variants of an A/B test need inputs of the same shape, and {given}",
+            hint="use one shape",
         )
 
 

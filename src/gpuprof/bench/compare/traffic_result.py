@@ -69,18 +69,21 @@ class TrafficSettings:
             if getattr(self, name) < value:
                 raise BenchmarkError(
                     "invalid_traffic",
-                    f"traffic: {name} {getattr(self, name)} cannot be measured; hint: use {value} or more",
+                    f"traffic: {name} {getattr(self, name)} cannot be measured",
+                    hint=f"use {value} or more",
                 )
         for name in ("duration_s", "time_limit_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise BenchmarkError(
                     "invalid_time",
-                    f"traffic: {name} {getattr(self, name)} is not a time; hint: use seconds above 0",
+                    f"traffic: {name} {getattr(self, name)} is not a time",
+                    hint="use seconds above 0",
                 )
         if not (min(self.split) > 0 and math.isclose(sum(self.split), 1.0)):
             raise BenchmarkError(
                 "invalid_split",
                 f"traffic: the split {self.split} does not add up to 1 or leaves a variant without requests",
+                hint="use fractions such as 0.9 and 0.1",
             )
 
 

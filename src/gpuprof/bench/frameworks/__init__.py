@@ -60,7 +60,7 @@ def framework_name(text: str) -> str:
     near = difflib.get_close_matches(name, [*FRAMEWORKS, *ALIASES], 2)
     guess = f": did you mean {' or '.join(near)}?" if near else ""
     raise BenchmarkError(
-        "unknown_framework", f"unknown framework {text!r}{guess}; hint: use one of {', '.join(FRAMEWORKS)}"
+        "unknown_framework", f"unknown framework {text!r}{guess}", hint=f"use one of {', '.join(FRAMEWORKS)}"
     )
 
 
@@ -75,13 +75,13 @@ def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
     if recipe.frameworks and framework not in recipe.frameworks:
         raise BenchmarkError(
             "recipe_framework",
-            f"--recipe {text} runs in {' or '.join(recipe.frameworks)}, not in {framework}: "
-            "leave --framework out",
+            f"--recipe {text} runs in {' or '.join(recipe.frameworks)}, not in {framework}",
+            hint="omit --framework",
         )
     wanted = recipe.dtype if recipe.computes_in is None else "float32"
     if wanted is not None and spec.dtype not in (None, wanted):
         raise BenchmarkError(
-            "recipe_dtype", f"--recipe {text} takes {wanted} inputs, not {spec.dtype}; hint: omit --dtype"
+            "recipe_dtype", f"--recipe {text} takes {wanted} inputs, not {spec.dtype}", hint="omit --dtype"
         )
     dtype = spec.dtype if recipe.dtype is None else recipe.dtype
     return dataclasses.replace(spec, framework=framework, dtype=dtype, recipe=text)

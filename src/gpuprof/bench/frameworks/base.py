@@ -40,8 +40,8 @@ def require(module: str, framework: str, install: str) -> Any:
             ) from error
         raise UnavailableError(
             "cannot_import",
-            f"{framework} is installed and cannot be imported ({error}): "
-            f"pip install --force-reinstall {install}",
+            f"{framework} is installed and cannot be imported ({error})",
+            hint=f"pip install --force-reinstall {install}",
         ) from error
 
 
@@ -116,15 +116,16 @@ class FrameworkSystem(System):
         if source.kind not in cls.kinds:
             raise BenchmarkError(
                 "kind_of_model",
-                f"{source.text}: {cls.framework} cannot run this kind of model; hint: omit --framework, or "
-                "name a factory, as in file.py:build",
+                f"{source.text}: {cls.framework} cannot run this kind of model",
+                hint="omit --framework, or name a factory, as in file.py:build",
             )
         choice = choice_of(spec)
         if choice is not None and choice.recipe.changes_module and source.kind not in MODULE_KINDS:
             raise BenchmarkError(
                 "recipe_of_program",
                 f"--recipe {choice.recipe.name}: {source.text} is a program, whose layers cannot be changed "
-                "any more; hint: use a factory of the module, as in file.py:build",
+                "any more",
+                hint="use a factory of the module, as in file.py:build",
             )
         cls.check_dtype(spec.dtype or "float32")
 
@@ -134,7 +135,8 @@ class FrameworkSystem(System):
         if dtype not in cls.dtypes:
             raise BenchmarkError(
                 "unsupported_dtype",
-                f"{cls.framework} cannot run in {dtype}; hint: use --dtype {', '.join(cls.dtypes)}",
+                f"{cls.framework} cannot run in {dtype}",
+                hint=f"use --dtype {', '.join(cls.dtypes)}",
             )
 
     @classmethod
@@ -145,7 +147,7 @@ class FrameworkSystem(System):
         if asked not in there:
             hint = f"use --device {' or '.join(there)}" if there else f"it needs {' or '.join(cls.devices)}"
             raise BenchmarkError(
-                "no_such_device", f"--device {asked}: {cls.framework} finds no such device; hint: {hint}"
+                "no_such_device", f"--device {asked}: {cls.framework} finds no such device", hint=f"{hint}"
             )
         return asked
 
@@ -177,7 +179,7 @@ class FrameworkSystem(System):
         """Make one batch on the device, and compile for it where the framework does that ahead."""
         if batch_size < 1:
             raise BenchmarkError(
-                "invalid_batch_size", f"a batch of {batch_size} holds no samples: batch sizes begin at 1"
+                "invalid_batch_size", f"a batch of {batch_size} holds no samples", hint="use 1 or more"
             )
         self.arguments = ()
         self.batch_size = batch_size
@@ -241,7 +243,8 @@ class FrameworkSystem(System):
         """Write the prepared model to a file of its framework's format. Raises BenchmarkError."""
         raise BenchmarkError(
             "no_file_format",
-            f"{path}: {self.framework} has no file format of models; hint: use .pt, .pt2 or .onnx",
+            f"{path}: {self.framework} has no file format of models",
+            hint="use .pt, .pt2 or .onnx",
         )
 
     def limit_memory(self, budget_bytes: int | None) -> None:
@@ -305,8 +308,8 @@ class FrameworkSystem(System):
         if len(self.arguments) != 1:
             raise BenchmarkError(
                 "number_of_inputs",
-                f"{self.source.text} takes {len(self.arguments)} inputs, and a data set has one: "
-                "compare it on synthetic data, which its factory makes",
+                f"{self.source.text} takes {len(self.arguments)} inputs, and a data set has one",
+                hint="compare it on synthetic data, which its factory makes",
             )
 
     def input_spec(self) -> InputSpec:
@@ -434,8 +437,8 @@ class FrameworkSystem(System):
             return ()
         raise BenchmarkError(
             "unknown_input_shape",
-            f"{self.source.text}: the shape of its input is not known; hint: specify that of one sample, "
-            "as in --input-shape 3,224,224",
+            f"{self.source.text}: the shape of its input is not known",
+            hint="specify that of one sample, as in --input-shape 3,224,224",
         )
 
     def _choose_device(self) -> str:

@@ -49,7 +49,8 @@ class JaxSystem(FrameworkSystem):
         if not callable(self.model):
             raise BenchmarkError(
                 "kind_of_model",
-                f"{self.source.text}: JAX runs flax modules and functions: hand over a factory of one",
+                f"{self.source.text}: JAX runs flax modules and functions",
+                hint="name a factory that returns one, as in file.py:build",
             )
         self._function = self._pure_function()
         self.details["jax"] = self.jax.__version__

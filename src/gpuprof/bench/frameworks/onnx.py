@@ -73,7 +73,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
         if self.source.kind == "onnx" and self.spec.dtype not in (None, self._file_dtype):
             raise BenchmarkError(
                 "unsupported_dtype",
-                f"--dtype {self.spec.dtype}: {self.source.text} takes {self._file_dtype}; hint: omit --dtype",
+                f"--dtype {self.spec.dtype}: {self.source.text} takes {self._file_dtype}",
+                hint="omit --dtype",
             )
         choice = self.choice
         if choice is not None and "quantize-onnx" in choice.recipe.changes:
@@ -121,7 +122,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
                 raise BenchmarkError(
                     "cannot_load",
                     f"{self.source.text}: ONNX Runtime cannot run it on {self.device_type} "
-                    f"({reason_of(error)}); hint: check the file, or use another --device",
+                    f"({reason_of(error)})",
+                    hint="check the file, or use another --device",
                 ) from error
             raise explain_run(
                 error,
@@ -172,13 +174,13 @@ class OnnxRuntimeSystem(FrameworkSystem):
                 )
         except ImportError as error:
             raise UnavailableError(
-                "not_installed", f"exporting to ONNX needs {error.name}: pip install onnx onnxscript"
+                "not_installed", f"exporting to ONNX needs {error.name}", hint="pip install onnx onnxscript"
             ) from error
         except Exception as error:
             raise BenchmarkError(
                 "cannot_export",
-                f"{self.source.text} cannot be exported to ONNX ({reason_of(error)}): "
-                "hand over an .onnx file",
+                f"{self.source.text} cannot be exported to ONNX ({reason_of(error)})",
+                hint="specify an .onnx file",
             ) from error
 
     # --- the protocol ---
@@ -205,8 +207,9 @@ class OnnxRuntimeSystem(FrameworkSystem):
         if len(inputs) != len(self.arguments):
             raise BenchmarkError(
                 "number_of_inputs",
-                f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)})"
-                " and gpuprof makes one: hand over a factory of a callable and a function of inputs",
+                f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)}) "
+                "and gpuprof makes one",
+                hint="name a factory that returns a callable and a function of inputs, as in file.py:build",
             )
         self.arguments = tuple(map(_as_array, self.arguments))
         self._feeds = {each.name: array for each, array in zip(inputs, self.arguments, strict=True)}
@@ -293,7 +296,9 @@ def _quantize_file(
         shapes: Any = importlib.import_module("onnxruntime.quantization.shape_inference")
     except ImportError as error:
         raise UnavailableError(
-            "not_installed", f"--recipe onnx-int8 needs {error.name or 'onnx'}: pip install onnx onnxruntime"
+            "not_installed",
+            f"--recipe onnx-int8 needs {error.name or 'onnx'}",
+            hint="pip install onnx onnxruntime",
         ) from error
     whole, prepared = made.with_name("model-whole.onnx"), made.with_name("model-prepared.onnx")
     try:
@@ -314,8 +319,8 @@ def _quantize_file(
     except Exception as error:
         raise BenchmarkError(
             "cannot_quantize",
-            f"--recipe onnx-int8: {model} cannot be quantized ({reason_of(error)}); "
-            "hint: use the recipe onnx",
+            f"--recipe onnx-int8: {model} cannot be quantized ({reason_of(error)})",
+            hint="use the recipe onnx",
         ) from error
     finally:
         for file in (whole, prepared):
@@ -343,6 +348,7 @@ def _layers(path: Path) -> str:
     if not quantized:
         raise BenchmarkError(
             "cannot_quantize",
-            "--recipe onnx-int8: no layer of the file could be quantized; hint: use the recipe onnx",
+            "--recipe onnx-int8: no layer of the file could be quantized",
+            hint="use the recipe onnx",
         )
     return f"{quantized} of {len(layers)}"

@@ -24,12 +24,15 @@ class PythonSystem(FrameworkSystem):
     def _load(self) -> None:
         if not callable(self.model):
             raise BenchmarkError(
-                "kind_of_model", f"{self.source.text} gives {type(self.model).__name__}: return a function"
+                "kind_of_model",
+                f"{self.source.text} gives {type(self.model).__name__}",
+                hint="return a function",
             )
         if self.spec.device not in ("auto", "cpu"):
             raise BenchmarkError(
                 "no_such_device",
-                f"--device {self.spec.device}: unknown for a Python callable; hint: omit --device",
+                f"--device {self.spec.device}: unknown for a Python callable",
+                hint="omit --device",
             )
         self._wait: Callable[[], object] | None = getattr(self.model, "synchronize", None)
         self.details["python"] = platform.python_version()

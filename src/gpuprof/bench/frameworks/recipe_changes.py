@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpuprof.bench.failures import reason_of
+from gpuprof.bench.failures import named, reason_of
 from gpuprof.bench.measure.outputs import named_arrays
 from gpuprof.bench.models.recipes import RecipeChoice
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
@@ -56,12 +56,12 @@ def change_module(module: Any, choice: RecipeChoice, model: str, batches: MakeBa
                 changed.module, details = _CHANGES[change](changed.module, choice, batches)
                 changed.details |= details
     except GpuprofError as error:
-        raise type(error)(error.code, f"--recipe {choice.recipe.name}: {model}: {error}") from error
+        raise named(error, f"--recipe {choice.recipe.name}: {model}") from error
     except Exception as error:
         raise BenchmarkError(
             "recipe_failed",
-            f"--recipe {choice.recipe.name}: {model} cannot be changed so ({reason_of(error)}): "
-            "take another recipe",
+            f"--recipe {choice.recipe.name}: {model} cannot be changed ({reason_of(error)})",
+            hint="use another recipe",
         ) from error
     return changed
 
@@ -81,7 +81,8 @@ def prune(module: Any, share: float) -> tuple[Any, Details]:
     if not total:
         raise BenchmarkError(
             "nothing_to_quantize",
-            "no convolution, linear, attention or recurrent layer is in it; hint: omit the recipe",
+            "no convolution, linear, attention or recurrent layer is in it",
+            hint="omit the recipe",
         )
     return module, {"zeros": f"{zeros / total:.2%} of {total:,} weights of its layers"}
 
@@ -131,14 +132,14 @@ def torch_quantization() -> Any:
     except ImportError as error:
         raise UnavailableError(
             "no_quantization",
-            f"PyTorch {torch.__version__} has no torch.ao.quantization any more: pip install 'torch<2.14', "
-            "or take onnx-int8",
+            f"PyTorch {torch.__version__} has no torch.ao.quantization",
+            hint="pip install 'torch<2.14', or use onnx-int8",
         ) from error
     if _engine() == "none":
         raise UnavailableError(
             "no_quantized_kernels",
-            "this build of PyTorch has no kernels for quantized layers on this processor; "
-            "hint: use onnx-int8",
+            "this build of PyTorch has no kernels for quantized layers on this processor",
+            hint="use onnx-int8",
         )
     return found
 
@@ -167,7 +168,7 @@ def quantize_dynamic(module: Any) -> tuple[Any, Details]:
     if not count:
         hint = "use int8-static" if "Conv" in kinds else "omit the recipe"
         raise BenchmarkError(
-            "nothing_to_quantize", f"no Linear, LSTM or GRU layer is in it (it has {kinds}); hint: {hint}"
+            "nothing_to_quantize", f"no Linear, LSTM or GRU layer is in it (it has {kinds})", hint=f"{hint}"
         )
     return quantized, {"quantized_layers": f"{count} of {total}", **without_fast_path(quantized)}
 
@@ -200,7 +201,8 @@ def quantize_static(module: Any, batches: Batches) -> tuple[Any, Details]:
         failures.append(f"{how}: no layer became one of 8 bits")
     raise BenchmarkError(
         "cannot_quantize",
-        f"no way to quantize it works (it has {_kinds(module)}; {failures[-1]}); hint: use int8-dynamic",
+        f"no way to quantize it works (it has {_kinds(module)}; {failures[-1]})",
+        hint="use int8-dynamic",
     )
 
 
@@ -262,7 +264,8 @@ def _refuse_other_types(module: Any) -> None:
             name = str(each.dtype).removeprefix("torch.")
             raise BenchmarkError(
                 "unsupported_dtype",
-                f"its weights are {name}, and it is float32 that is quantized: convert it first",
+                f"its weights are {name}, and only float32 can be quantized",
+                hint="convert it to float32 first",
             )
 
 

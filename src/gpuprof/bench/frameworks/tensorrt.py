@@ -56,7 +56,8 @@ class TensorRtSystem(FrameworkSystem):
         if engine is None:
             raise BenchmarkError(
                 "cannot_load",
-                f"{self.source.text}: TensorRT cannot read it: build it with this version, on this GPU",
+                f"{self.source.text}: TensorRT cannot read it",
+                hint="build it with this version of TensorRT, on this GPU",
             )
         return engine
 
@@ -67,7 +68,9 @@ class TensorRtSystem(FrameworkSystem):
         parser = trt.OnnxParser(network, self._logger)
         if not parser.parse_from_file(str(self._path)):
             raise BenchmarkError(
-                "cannot_load", f"{self.source.text}: TensorRT cannot parse it: {parser.get_error(0).desc()}"
+                "cannot_load",
+                f"{self.source.text}: TensorRT cannot parse it: {parser.get_error(0).desc()}",
+                hint="export it with another opset, or use --framework onnxruntime",
             )
         config = builder.create_builder_config()
         if self.dtype in _FLAGS:
@@ -82,8 +85,8 @@ class TensorRtSystem(FrameworkSystem):
         if plan is None:
             raise BenchmarkError(
                 "cannot_build",
-                f"{self.source.text}: TensorRT cannot build an engine in {self.dtype}; "
-                "hint: use another --dtype",
+                f"{self.source.text}: TensorRT cannot build an engine in {self.dtype}",
+                hint="use another --dtype",
             )
         return self._deserialized(plan)
 

@@ -55,7 +55,8 @@ class TorchSystem(FrameworkSystem):
             raise BenchmarkError(
                 "cannot_place",
                 f"{self.source.name} cannot be placed on {self.device_type} in {self.dtype} "
-                f"({reason_of(error)}); hint: use another --device or --dtype",
+                f"({reason_of(error)})",
+                hint="use another --device or --dtype",
             ) from error
         self._note_settings()
 
@@ -76,7 +77,8 @@ class TorchSystem(FrameworkSystem):
             raise UnavailableError(
                 "quantized_on_cpu_only",
                 f"--recipe {name}: PyTorch has quantized layers for CPUs alone, and --device "
-                f"{self.spec.device} takes {self.device_type}; hint: use --device cpu for all variants",
+                f"{self.spec.device} takes {self.device_type}",
+                hint="use --device cpu for all variants",
             )
         self.counted = module
         changed = change_module(module, choice, self.source.name, lambda: self.calibration(choice))
@@ -95,8 +97,8 @@ class TorchSystem(FrameworkSystem):
         if not isinstance(self.model, self.torch.nn.Module):
             raise BenchmarkError(
                 "kind_of_model",
-                f"{self.source.text} gives {type(self.model).__name__}, no torch.nn.Module: "
-                "take --framework python for a callable",
+                f"{self.source.text} gives {type(self.model).__name__}, no torch.nn.Module",
+                hint="use --framework python for a callable",
             )
         return self.model
 
@@ -107,8 +109,8 @@ class TorchSystem(FrameworkSystem):
         if isinstance(found, dict):
             raise BenchmarkError(
                 "weights_without_model",
-                f"{self.source.text} holds weights and no model; "
-                "hint: specify a factory, as in file.py:build",
+                f"{self.source.text} holds weights and no model",
+                hint="specify a factory, as in file.py:build",
             )
         return found
 
@@ -138,7 +140,9 @@ class TorchSystem(FrameworkSystem):
                 return read(str(self.source.path))
         except Exception as error:
             raise BenchmarkError(
-                "cannot_load", f"{self.source.text}: PyTorch cannot read it: {reason_of(error)}"
+                "cannot_load",
+                f"{self.source.text}: PyTorch cannot read it: {reason_of(error)}",
+                hint="save it again with this version of PyTorch",
             ) from error
 
     def _moved(self, module: Any) -> Any:
@@ -343,7 +347,7 @@ class TorchExportSystem(TorchSystem):
         # A program keeps the mode and the type that it was exported with, and makes its constants there.
         own = _dtype_of(module) or "float32"
         if self.spec.dtype not in (None, own):
-            raise BenchmarkError("unsupported_dtype", f"the program is of {own}; hint: omit --dtype")
+            raise BenchmarkError("unsupported_dtype", f"the program is of {own}", hint="omit --dtype")
         return module.to(self.device_type)
 
     def _inputs(self) -> InputSpec:

@@ -38,7 +38,7 @@ def read_gate_file(path: Path) -> ResultFile:
 def _side_of(path: Path, document: ComparisonDocument) -> ResultFile:
     batches = dict(_batches(document))
     if not batches:
-        raise BenchmarkError("no_results", f"{path} holds no measured variants; hint: compare again")
+        raise BenchmarkError("no_results", f"{path} holds no measured variants", hint="compare again")
     environment, method = document.environment, document.method
     settings = method.settings
     way = str(settings.get("mode", "latency")), str(settings.get("caches", "warm"))

@@ -326,13 +326,15 @@ def _differences(baseline: ResultFile, candidate: ResultFile, any_machine: bool)
         raise BenchmarkError(
             "other_machine",
             f"{baseline.path} was measured on another machine or with other threads than {candidate.path} "
-            f"({'; '.join(machines)}): measure the baseline again as the candidate, or add --any-machine",
+            f"({'; '.join(machines)})",
+            hint="measure the baseline again on the candidate's machine, or add --any-machine",
         )
     if baseline.data != candidate.data:
         raise BenchmarkError(
             "data_differs",
             f"{baseline.path} was measured with data {baseline.data} and {candidate.path} with "
-            f"{candidate.data}: measure both with the same data",
+            f"{candidate.data}",
+            hint="measure both with the same data",
         )
     if machines:
         yield warning("different_machines", different=machines)
@@ -354,8 +356,8 @@ def _check_way(each: Configuration, baseline: ResultFile, candidate: ResultFile)
         if old != new:
             raise BenchmarkError(
                 "measured_differently",
-                f"{each} was measured with {name} {old} in {baseline.path} and {new} in {candidate.path}: "
-                "measure both in the same way",
+                f"{each} was measured with {name} {old} in {baseline.path} and {new} in {candidate.path}",
+                hint=f"measure both with the same {name}",
             )
 
 
@@ -364,7 +366,7 @@ def _check_figures(each: Configuration, *sides: ResultFile) -> None:
         # Of a load the requests that failed are figures too.
         if each.load is None and not side.medians_s[each]:
             raise BenchmarkError(
-                "no_process_run", f"{side.path}: no process run of {each} completed: measure it again"
+                "no_process_run", f"{side.path}: no process run of {each} completed", hint="measure it again"
             )
 
 
@@ -379,8 +381,8 @@ def nothing_shared(candidate: ResultFile, baseline: str, first: Configuration) -
     """Return the error of two sides without a common configuration."""
     return BenchmarkError(
         "no_configuration",
-        f"{candidate.path} has no configuration of {baseline} ({first}, ...): "
-        "measure the same model, framework, dtype, inputs and batch sizes",
+        f"{candidate.path} has no configuration of {baseline} ({first}, ...)",
+        hint="measure the same model, framework, dtype, inputs and batch sizes",
     )
 
 

@@ -67,7 +67,11 @@ class GPUProfiler:
             out = Path(folder) / "nsight.gpuprof"
             code, failure = run_capture(nsys, Capture(command, "cuda"), out)
             if failure is not None or code != 0:
-                raise BenchmarkError("failed", f"the model under nsys ended with {code}: {failure}")
+                raise BenchmarkError(
+                    "failed",
+                    f"the model under nsys ended with {code}{f': {failure.message}' if failure else ''}",
+                    hint=failure.hint if failure else "see its output above",
+                )
             found = _kernels_and_transfers(RunFolder(out))
             return {**found, "bounds": _bounds(placed, moved(inputs, self.device), Path(folder))}
 

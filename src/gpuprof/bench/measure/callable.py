@@ -24,7 +24,9 @@ class CallableSystem(System):
         if not callable(target) or isinstance(target, type):
             described = f"the class {target.__name__}" if isinstance(target, type) else type(target).__name__
             raise BenchmarkError(
-                "not_callable", f"benchmark() calls what it measures, and {described} is nothing to call"
+                "not_callable",
+                f"benchmark() calls what it measures, and {described} cannot be called",
+                hint="use a model or a function",
             )
         self._args, self._kwargs = ((), {}) if inputs is None else arguments(inputs)
         self._target = target

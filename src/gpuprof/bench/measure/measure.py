@@ -153,7 +153,9 @@ class MeasuringLoop:
         found = find_not_finite(outputs)
         if found is not None:
             raise BenchmarkError(
-                "invalid_sample", f"{found} of a call {when} the measurement: its time is useless"
+                "invalid_sample",
+                f"{found} of a call {when} the measurement: its time is not valid",
+                hint="correct the model or its inputs",
             )
 
     def _window(self, usual_ns: float) -> int:
@@ -272,7 +274,9 @@ def _flusher(system: Any) -> Call:
     device_type = system.describe().device_type
     if device_type != "cpu":
         raise BenchmarkError(
-            "cold_device", f"cold calls on {device_type} need a way to flush its caches: measure warm ones"
+            "cold_device",
+            f"the caches of {device_type} cannot be flushed for cold calls",
+            hint="use caches='warm' (--caches warm)",
         )
     return cache_flusher()
 
@@ -290,7 +294,11 @@ def _failure(error: Exception, samples: int) -> Failure:
         if Path(file).parent != _HERE:
             place = f" at {file}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return Failure(code, f"the call raised {type(error).__name__}: {what}{place}, after {samples:,} samples")
+    message = f"the call raised {type(error).__name__}: {what}{place}, after {samples:,} samples"
+    is_memory = code is FailureCode.OUT_OF_MEMORY
+    return Failure(
+        code, message, "use smaller inputs" if is_memory else "call it with the same inputs to see why"
+    )
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def parse_bytes(text: str) -> int:
     size = 0.0 if match is None else float(match[1]) * units.get(match[2].lower(), 0)
     if not size:
         raise BenchmarkError(
-            "invalid_size", f"{text!r} is not a size; hint: write a number and a unit, as in 12GiB or 800MB"
+            "invalid_size", f"{text!r} is not a size", hint="write a number and a unit, as in 12GiB or 800MB"
         )
     return int(size)
 

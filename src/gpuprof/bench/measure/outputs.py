@@ -152,8 +152,8 @@ class InputGuard:
         if fingerprint(self._system.arguments) != self._fingerprint:
             raise BenchmarkError(
                 "inputs_changed",
-                f"{self._system.source.text} changes its input: later calls would measure other data; "
-                "let the model work on a copy",
+                f"{self._system.source.text} changes its input: later calls would measure other data",
+                hint="copy the input in the model before changing it",
             )
 
 
@@ -164,5 +164,6 @@ def check_outputs(system: FrameworkSystem, outputs: Any) -> None:
         raise BenchmarkError(
             "not_finite",
             f"{system.source.text} returns {found} with batch size {system.batch_size} in {system.dtype}: "
-            "its times would be those of a broken model; correct it, or take another --dtype",
+            "its times would be those of a broken model",
+            hint="correct it, or use another --dtype",
         )

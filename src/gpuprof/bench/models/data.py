@@ -62,7 +62,8 @@ def _checked_batch(batch: Array, inputs: InputSpec, where: str) -> Array:
         raise BenchmarkError(
             "input_shape_of_data",
             f"{where}: a sample has the shape {shape_text(batch.shape[1:])} and the model takes "
-            f"{shape_text(inputs.shape)}; hint: specify it with --input-shape",
+            f"{shape_text(inputs.shape)}",
+            hint="specify it with --input-shape",
         )
     return np.ascontiguousarray(batch, dtype=np.int64 if inputs.is_whole else np.float32)
 
@@ -178,12 +179,14 @@ class _Arrays(Dataset):
             count = "one label" if labels.ndim == 0 else f"{len(labels):,} labels"
             raise BenchmarkError(
                 "number_of_labels",
-                f"{self.text}: {count} for {samples:,} samples: one for each sample is needed",
+                f"{self.text}: {count} for {samples:,} samples",
+                hint="write one label for each sample",
             )
         if labels.dtype.kind not in "biuf":
             raise BenchmarkError(
                 "invalid_labels",
-                f"{self.text}: labels of type {labels.dtype} are no numbers: number the classes from 0",
+                f"{self.text}: labels of type {labels.dtype} are no numbers",
+                hint="number the classes from 0",
             )
 
     def _checksum(self) -> int:
@@ -209,7 +212,7 @@ def open_dataset(
     """
     if samples is not None and samples < 1:
         raise BenchmarkError(
-            "invalid_samples", f"{samples} samples of --dataset {text}; hint: use at least one"
+            "invalid_samples", f"{samples} samples of --dataset {text}", hint="use at least one"
         )
     path = Path(text)
     found: Dataset
@@ -230,8 +233,8 @@ def open_dataset(
     if needs_labels and found.labels is None:
         raise BenchmarkError(
             "no_labels",
-            f"--dataset {text} has no labels, which accuracy needs: add an array `labels` to the .npz file, "
-            "or take a folder of images with a folder for each class",
+            f"--dataset {text} has no labels, which accuracy needs",
+            hint="add an array `labels` to the .npz file, or use a folder of images for each class",
         )
     return found
 
@@ -239,8 +242,8 @@ def open_dataset(
 def _nothing_there(text: str, option: str) -> BenchmarkError:
     return BenchmarkError(
         "no_such_data",
-        f"{option} {text}: no folder of images and no .npz file is there; "
-        "take synthetic, or correct the path",
+        f"{option} {text}: no folder of images and no .npz file is there",
+        hint="use synthetic, or correct the path",
     )
 
 
@@ -258,19 +261,22 @@ def _read_npz(path: Path) -> tuple[Array, Array | None]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             if not arrays.files:
-                raise BenchmarkError("no_array", f"{path}: the file holds no array")
+                raise BenchmarkError(
+                    "no_array", f"{path}: the file holds no array", hint="write it with numpy.savez"
+                )
             samples: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
             labels: Array | None = arrays["labels"] if "labels" in arrays.files else None
     except FileNotFoundError as error:
-        raise BenchmarkError("no_such_file", f"{path}: no such file; hint: correct the path") from error
+        raise BenchmarkError("no_such_file", f"{path}: no such file", hint="check the path") from error
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise BenchmarkError(
             "cannot_read",
-            f"{path}: cannot be read without unpickling ({error}); hint: write it with numpy.savez",
+            f"{path}: cannot be read without unpickling ({error})",
+            hint="write it with numpy.savez",
         ) from error
     if samples.ndim == 0 or not len(samples):
         raise BenchmarkError(
-            "no_samples", f"{path}: it holds no samples; hint: write an array of at least one"
+            "no_samples", f"{path}: it holds no samples", hint="write an array of at least one"
         )
     return samples, labels
 
@@ -279,16 +285,17 @@ def _check_lengths(path: Path) -> None:
     """Raise BenchmarkError for a `.npz` without arrays, or with others than one label a sample."""
     lengths = _npz_lengths(path)
     if not lengths:
-        raise BenchmarkError("no_array", f"{path}: the file holds no array")
+        raise BenchmarkError("no_array", f"{path}: the file holds no array", hint="write it with numpy.savez")
     samples = lengths["inputs" if "inputs" in lengths else next(iter(lengths))]
     if not samples:
         raise BenchmarkError(
-            "no_samples", f"{path}: it holds no samples; hint: write an array of at least one"
+            "no_samples", f"{path}: it holds no samples", hint="write an array of at least one"
         )
     if lengths.get("labels", samples) != samples:
         raise BenchmarkError(
             "number_of_labels",
-            f"{path}: {lengths['labels']:,} labels for {samples:,} samples: one for each is needed",
+            f"{path}: {lengths['labels']:,} labels for {samples:,} samples",
+            hint="write one label for each sample",
         )
 
 
@@ -308,7 +315,7 @@ def _npz_lengths(path: Path) -> dict[str, int]:
                     lengths[name.removesuffix(".npy")] = shape[0] if shape else 0
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise BenchmarkError(
-            "cannot_read", f"{path}: cannot be read ({error}); hint: write it with numpy.savez"
+            "cannot_read", f"{path}: cannot be read ({error})", hint="write it with numpy.savez"
         ) from error
     return lengths
 
@@ -318,12 +325,13 @@ def _load_image(file: Path, shape: tuple[int, ...]) -> Array:
     try:
         from PIL import Image
     except ImportError as error:
-        raise UnavailableError("not_installed", _NO_PILLOW) from error
+        raise _no_pillow() from error
     is_first = len(shape) == 3 and shape[0] == 3
     if not is_first and (len(shape) != 3 or shape[2] != 3):
         raise BenchmarkError(
             "input_shape_of_images",
-            f"images cannot be inputs of shape {shape_text(shape)}; hint: use --data synthetic",
+            f"images cannot be inputs of shape {shape_text(shape)}",
+            hint="use --data synthetic",
         )
     height, width = shape[1:] if is_first else shape[:2]
     try:
@@ -331,13 +339,14 @@ def _load_image(file: Path, shape: tuple[int, ...]) -> Array:
             pixels = np.asarray(image.convert("RGB").resize((width, height)), dtype=np.float32)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise BenchmarkError(
-            "cannot_read", f"{file}: not a readable image ({error}); hint: remove it"
+            "cannot_read", f"{file}: not a readable image ({error})", hint="remove it"
         ) from error
     scaled = (pixels / 255 - np.array(IMAGE_MEAN, np.float32)) / np.array(IMAGE_DEVIATION, np.float32)
     return np.ascontiguousarray(scaled.transpose(2, 0, 1) if is_first else scaled)
 
 
-_NO_PILLOW = "reading images needs Pillow: pip install pillow"
+def _no_pillow() -> UnavailableError:
+    return UnavailableError("not_installed", "reading images needs Pillow", hint="pip install pillow")
 
 
 # --- sources of timing ---------------------------------------------------------------------------
@@ -379,18 +388,18 @@ def check_source(data: str, option: str) -> None:
         return
     if path.suffix == ".npz" and not path.is_dir():
         if not path.is_file():
-            raise BenchmarkError("no_such_file", f"{option} {data}: no such file; hint: correct the path")
+            raise BenchmarkError("no_such_file", f"{option} {data}: no such file", hint="check the path")
         import zipfile
 
         if not zipfile.is_zipfile(path):
             raise BenchmarkError(
-                "not_an_npz_file", f"{option} {data}: not a .npz file; hint: write it with numpy.savez"
+                "not_an_npz_file", f"{option} {data}: not a .npz file", hint="write it with numpy.savez"
             )
         _check_lengths(path)
         return
     make_source(data)
     if importlib.util.find_spec("PIL") is None:
-        raise UnavailableError("not_installed", _NO_PILLOW)
+        raise _no_pillow()
 
 
 class _SyntheticSource:
@@ -438,7 +447,9 @@ class _IteratorSource:
         taken = [np.asarray(each) for each in itertools.islice(self._samples, batch_size)]
         self._kept += taken
         if not self._kept:
-            raise BenchmarkError("no_samples", "data_source hands out no samples: it needs at least one")
+            raise BenchmarkError(
+                "no_samples", "data_source returns no samples", hint="use an iterable with at least one"
+            )
         again = itertools.cycle(self._kept)
         taken += itertools.islice(again, batch_size - len(taken))
         return _checked_batch(np.stack(taken), inputs, "data_source")

@@ -63,7 +63,9 @@ def _checked(folder: Path, classes: list[str]) -> ImageFiles:
         for file in sorted(_images(folder / name), key=str)
     ]
     if not files:
-        raise BenchmarkError("no_samples", f"{folder}: no samples: it needs folders of images, one a class")
+        raise BenchmarkError(
+            "no_samples", f"{folder}: it holds no samples", hint="put images into a folder for each class"
+        )
     return ImageFiles(tuple(classes), tuple(files))
 
 

@@ -22,17 +22,18 @@ def find_named(name: str) -> Any:
     if not source or not attribute:
         raise BenchmarkError(
             "invalid_function_name",
-            f"{name!r} names nothing; hint: write package.module:function or file.py:function",
+            f"{name!r} names nothing",
+            hint="write package.module:function or file.py:function",
         )
     try:
         found = module_of_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
     except (ImportError, OSError) as error:
         raise BenchmarkError(
-            "cannot_import", f"cannot import {source} for {name!r}: {error}; check the name"
+            "cannot_import", f"cannot import {source} for {name!r}: {error}", hint="check the name"
         ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise BenchmarkError("no_such_function", f"{source} has no {attribute!r}; hint: check the name")
+            raise BenchmarkError("no_such_function", f"{source} has no {attribute!r}", hint="check the name")
         found = getattr(found, part)
     return found
 
@@ -66,14 +67,16 @@ def name_of(function: Any, what: str) -> str:
     if found is not function or module is None or attribute is None:
         raise BenchmarkError(
             "not_importable",
-            f"fresh processes find {what} by its name only: pass a function at the top of a module, or "
-            "launches=1",
+            f"fresh processes find {what} by its name only",
+            hint="use a function at the top level of a module, or launches=1",
         )
     if module != "__main__":
         return f"{module}:{attribute}"
     file = getattr(sys.modules["__main__"], "__file__", None)
     if file is None:
         raise BenchmarkError(
-            "not_importable", f"fresh processes cannot import {what} from this session: put it into a file"
+            "not_importable",
+            f"fresh processes cannot import {what} from this session",
+            hint="put it into a file",
         )
     return f"{Path(file).resolve()}:{attribute}"

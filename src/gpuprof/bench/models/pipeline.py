@@ -64,7 +64,7 @@ class Pipeline:
             times.total_s.append(end - begin)
         if not times.total_s:
             raise BenchmarkError(
-                "no_samples", "the pipeline got no samples after the warm-up: hand over more items"
+                "no_samples", "the pipeline got no samples after the warm-up", hint="give more items"
             )
         return times
 

@@ -180,7 +180,7 @@ def parse_recipe(text: str) -> RecipeChoice:
         near = difflib.get_close_matches(name, RECIPES, 2)
         guess = f": did you mean {' or '.join(near)}?" if near else ""
         raise BenchmarkError(
-            "unknown_recipe", f"unknown recipe {name!r}{guess}; hint: use one of {', '.join(RECIPES)}"
+            "unknown_recipe", f"unknown recipe {name!r}{guess}", hint=f"use one of {', '.join(RECIPES)}"
         )
     choice = RecipeChoice(RECIPES[name])
     left = list(choice.recipe.options)
@@ -210,7 +210,8 @@ def _option(text: str, word: str, left: list[Option], recipe: Recipe) -> Option:
     takes = ", then ".join(known[each] for each in recipe.options)
     raise BenchmarkError(
         "unknown_recipe_option",
-        f"--recipe {text}: {word!r} is not an option: {recipe.name} takes {takes or 'none'}",
+        f"--recipe {text}: {word!r} is not an option of {recipe.name}",
+        hint=f"{recipe.name} takes {takes}" if takes else f"write {recipe.name} without options",
     )
 
 

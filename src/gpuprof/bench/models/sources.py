@@ -55,13 +55,13 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
     path = Path(text)
     if path.suffix == ".py":
         raise BenchmarkError(
-            "no_factory", f"{text} is a Python file; hint: specify the factory in it, as in {text}:build"
+            "no_factory", f"{text} is a Python file", hint=f"specify the factory in it, as in {text}:build"
         )
     if path.suffix not in _KIND_OF_SUFFIX:
         if path.is_file():
             endings = " ".join(sorted(_KIND_OF_SUFFIX))
             raise BenchmarkError(
-                "unsupported_file", f"{text}: unsupported file type; hint: use {endings} or file.py:factory"
+                "unsupported_file", f"{text}: unsupported file type", hint=f"use {endings} or file.py:factory"
             )
         return ModelSource("name", text, text)
     if not path.is_file():
@@ -73,8 +73,9 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
     if kind in ("pickle", "torch-export") and not trust_pickle:
         raise BenchmarkError(
             "pickled_model",
-            f"{text} holds pickled objects, which can run any code when they are read: save the model as "
-            "ONNX, or add --trust-pickle if you know who made it (in Python, trust_pickle=True)",
+            f"{text} holds pickled objects, which can run any code when they are read",
+            hint="save the model as ONNX, or add --trust-pickle if you know who made it "
+            "(in Python, trust_pickle=True)",
         )
     return ModelSource(kind, text, path.name, path)
 
@@ -84,7 +85,7 @@ def _factory(path: Path, attribute: str, text: str) -> ModelSource:
         raise BenchmarkError("no_such_file", f"{path}: no such file", hint="check the path")
     if not attribute.isidentifier():
         raise BenchmarkError(
-            "no_factory", f"{text} has no function name; hint: add it after the colon, as in {path}:build"
+            "no_factory", f"{text} has no function name", hint=f"add it after the colon, as in {path}:build"
         )
     return ModelSource("factory", text, f"{path.stem}:{attribute}", path, attribute)
 
@@ -125,7 +126,7 @@ def call_factory(source: ModelSource, seed: int = 0) -> Any:
 
 def _raised(what: str, error: Exception) -> BenchmarkError:
     return BenchmarkError(
-        "model_raised", f"{what} raised {reason_of(error)} at {place_of(error)}; hint: correct it first"
+        "model_raised", f"{what} raised {reason_of(error)} at {place_of(error)}", hint="correct it first"
     )
 
 
@@ -280,8 +281,8 @@ def build_torch(text: str) -> NamedModel:
     except Exception as error:
         raise BenchmarkError(
             "cannot_build",
-            f"{text}: {library.module} cannot build it without weights ({reason_of(error)}): "
-            "name a factory instead, as in file.py:build",
+            f"{text}: {library.module} cannot build it without weights ({reason_of(error)})",
+            hint="name a factory instead, as in file.py:build",
         ) from error
 
 
@@ -308,7 +309,8 @@ def _libraries(text: str) -> tuple[str, list[_Library]]:
     if library not in TORCH_LIBRARIES:
         raise BenchmarkError(
             "unknown_library",
-            f"{text}: no library {library!r}; hint: use one of {', '.join(TORCH_LIBRARIES)}",
+            f"{text}: no library {library!r}",
+            hint=f"use one of {', '.join(TORCH_LIBRARIES)}",
         )
     if not TORCH_LIBRARIES[library].is_here:
         raise UnavailableError(
@@ -334,7 +336,7 @@ def _found(text: str) -> tuple[_Library, str]:
         known += names
     if ":" in text and broken:
         raise UnavailableError(
-            "cannot_import", f"{text}: {broken[0]}; hint: install the version that fits your PyTorch"
+            "cannot_import", f"{text}: {broken[0]}", hint="install the version that fits your PyTorch"
         )
     raise _unknown_name(text, known, broken)
 

@@ -61,9 +61,11 @@ def print_pdf(html: str, path: Path, *, limit_s: float = LIMIT_S) -> None:
         page.write_text(html, encoding="utf-8", errors="backslashreplace")
         said = _run(browser, page, printed, folder, limit_s)
         if not _is_pdf(printed):
-            told = f"; its last output: {said}" if said else ""
+            told = f" (its last output: {said})" if said else ""
             raise BenchmarkError(
-                "nothing_printed", f"{path}: {browser} printed nothing{told}: print the HTML from a browser"
+                "nothing_printed",
+                f"{path}: {browser} printed nothing{told}",
+                hint="print the HTML from a browser",
             )
         draft = path.with_name(f".{path.name}.new")
         try:
@@ -96,14 +98,15 @@ def _run(browser: str, page: Path, printed: Path, folder: Path, limit_s: float) 
             )
         except OSError as error:
             raise BenchmarkError(
-                "cannot_start", f"{browser} cannot be started ({error.strerror}); hint: set {VARIABLE}"
+                "cannot_start", f"{browser} cannot be started ({error.strerror})", hint=f"set {VARIABLE}"
             ) from error
         try:
             process.wait(limit_s)
         except subprocess.TimeoutExpired:
             raise BenchmarkError(
                 "print_timeout",
-                f"{browser} did not print the page in {limit_s:g} s: print the HTML from a browser",
+                f"{browser} did not print the page in {limit_s:g} s",
+                hint="print the HTML from a browser",
             ) from None
         finally:
             end_session(process)

@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument, VariantFigures, plain_document
 from gpuprof.bench.facts import Diagnostic
+from gpuprof.bench.failures import joined
 from gpuprof.bench.report.markdown import markdown, recommendations
 from gpuprof.bench.report.pdf import find_chromium, print_pdf
 from gpuprof.bench.report.plots import LAYER_BOUNDS, bound_of
@@ -36,7 +37,7 @@ def _known(formats: Sequence[str]) -> list[str]:
     wrong = [each for each in formats if each not in FORMATS]
     if wrong:
         raise BenchmarkError(
-            "unknown_format", f"{wrong[0]!r} is not a report format; hint: use {', '.join(FORMATS)}"
+            "unknown_format", f"{wrong[0]!r} is not a report format", hint=f"use {', '.join(FORMATS)}"
         )
     return list(dict.fromkeys(formats))
 
@@ -57,7 +58,7 @@ def write_content(content: Content, formats: Sequence[str], folder: Path, stem: 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BenchmarkError(
-            "cannot_write", f"{folder}: cannot be written ({error.strerror}); hint: use another folder"
+            "cannot_write", f"{folder}: cannot be written ({error.strerror})", hint="use another folder"
         ) from error
     paths, failures = [], []
     for each in wanted:
@@ -69,19 +70,22 @@ def write_content(content: Content, formats: Sequence[str], folder: Path, stem: 
             failures.append(error)
         except OSError as error:
             failures.append(
-                BenchmarkError("cannot_write", f"cannot write {path}: {error.strerror or error}; make room")
+                BenchmarkError(
+                    "cannot_write",
+                    f"cannot write {path}: {error.strerror or error}",
+                    hint="free disk space, or use another folder",
+                )
             )
         except (TypeError, ValueError) as error:
             failures.append(
                 BenchmarkError(
-                    "cannot_write", f"{path}: the comparison cannot be written ({error}): compare again"
+                    "cannot_write",
+                    f"{path}: the comparison cannot be written ({error})",
+                    hint="compare again",
                 )
             )
     if failures:
-        lines = "; ".join(dict.fromkeys(map(str, failures)))
-        is_missing = all(isinstance(each, UnavailableError) for each in failures)
-        kind = UnavailableError if is_missing else BenchmarkError
-        raise kind(failures[0].code, lines)
+        raise joined(failures)
     return paths
 
 
@@ -98,7 +102,7 @@ _WRITERS: dict[str, Callable[[Content, Path], None]] = {
 def _compared(content: Content) -> ComparisonDocument:
     if content.document is None:
         raise BenchmarkError(
-            "unknown_format", f"{content.title}: only a comparison has this format; hint: use html, md, pdf"
+            "unknown_format", f"{content.title}: only a comparison has this format", hint="use html, md, pdf"
         )
     return content.document
 
@@ -244,5 +248,5 @@ def _required(module: str) -> Any:
     except ImportError as error:
         package = module.split(".", maxsplit=1)[0]
         raise UnavailableError(
-            "not_installed", f"an HTML or PDF report needs {package}: {INSTALL}"
+            "not_installed", f"an HTML or PDF report needs {package}", hint=INSTALL
         ) from error

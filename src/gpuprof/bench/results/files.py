@@ -56,7 +56,8 @@ class ResultFiles:
         except OSError as error:
             raise BenchmarkError(
                 "cannot_write",
-                f"--output-dir {folder}: cannot be written ({error.strerror}); hint: use another folder",
+                f"--output-dir {folder}: cannot be written ({error.strerror})",
+                hint="use another folder",
             ) from error
         raise AssertionError("unreachable")
 
@@ -79,12 +80,14 @@ class ResultFiles:
             try:
                 write_whole(path, texts[extension])
             except OSError as error:
-                failures.append(f"cannot write {path}: {error.strerror or error}; make room")
+                failures.append(f"cannot write {path}: {error.strerror or error}")
         if failures:
             with contextlib.suppress(OSError):
                 if self.paths[0].stat().st_size == 0:
                     self.discard()
-            raise BenchmarkError("cannot_write", "; ".join(failures))
+            raise BenchmarkError(
+                "cannot_write", "; ".join(failures), hint="free disk space, or use another --output-dir"
+            )
         return self.paths
 
 
@@ -157,7 +160,7 @@ def read_results(path: str | os.PathLike[str]) -> pandas.DataFrame:
         import pandas
     except ImportError as error:
         raise UnavailableError(
-            "not_installed", "reading results as a data frame needs pandas: pip install pandas"
+            "not_installed", "reading results as a data frame needs pandas", hint="pip install pandas"
         ) from error
     place = Path(path)
     # An empty file is of a benchmark that is not done.
@@ -166,7 +169,8 @@ def read_results(path: str | os.PathLike[str]) -> pandas.DataFrame:
     if not files:
         raise BenchmarkError(
             "no_results",
-            f"{place} holds no benchmark_results_*.csv with results; hint: specify another folder",
+            f"{place} holds no benchmark_results_*.csv with results",
+            hint="specify another folder",
         )
     frames = [_read_one(pandas, file) for file in files]
     return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
@@ -176,8 +180,16 @@ def _read_one(pandas: Any, file: Path) -> Any:
     try:
         frame = pandas.read_csv(file)
     except (OSError, ValueError) as error:
-        raise BenchmarkError("cannot_read", f"{file}: no result file that can be read ({error})") from error
+        raise BenchmarkError(
+            "cannot_read",
+            f"{file}: no result file that can be read ({error})",
+            hint="specify a .csv of gpuprof bench",
+        ) from error
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
-        raise BenchmarkError("not_a_result", f"{file}: no result file: the column {missing[0]} is missing")
+        raise BenchmarkError(
+            "not_a_result",
+            f"{file}: no result file: the column {missing[0]} is missing",
+            hint="specify a .csv of gpuprof bench",
+        )
     return frame

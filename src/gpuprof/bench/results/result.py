@@ -197,7 +197,8 @@ class Result:
         if data.get("format") != FORMAT:
             raise BenchmarkError(
                 "unknown_format",
-                f"this is not a result of format {FORMAT}; hint: measure again with this version",
+                f"this is not a result of format {FORMAT}",
+                hint="measure again with this version",
             )
         more = data.get("more_warnings", data.get("more_flags", ()))
         found = from_plain({**_with_typed_failures(data), "more_warnings": ()}, cls, "a result")

@@ -80,7 +80,7 @@ class ResultFile:
             at = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
         except ValueError:
             raise BenchmarkError(
-                "damaged", f"{self.path}: {text!r} is not a time stamp: measure it again"
+                "damaged", f"{self.path}: {text!r} is not a time stamp", hint="measure it again"
             ) from None
         return at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
 
@@ -123,10 +123,10 @@ def read_result_file(path: Path) -> ResultFile:
         )
     except (BenchmarkError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise BenchmarkError(
-            "damaged", f"{path}: its results cannot be read ({reason_of(error)}): measure again"
+            "damaged", f"{path}: its results cannot be read ({reason_of(error)})", hint="measure again"
         ) from error
     if not results:
-        raise BenchmarkError("no_results", f"{path} holds no results: measure again")
+        raise BenchmarkError("no_results", f"{path} holds no results", hint="measure again")
     return found
 
 
@@ -137,7 +137,7 @@ def read_configurations(path: Path) -> dict[Configuration, Result]:
         return _results(document)
     except (BenchmarkError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise BenchmarkError(
-            "damaged", f"{path}: its results cannot be read ({reason_of(error)}): measure again"
+            "damaged", f"{path}: its results cannot be read ({reason_of(error)})", hint="measure again"
         ) from error
 
 
@@ -153,24 +153,29 @@ def _document(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BenchmarkError(
-            "cannot_read", f"{path} cannot be read ({error.strerror}); hint: specify a result file"
+            "cannot_read", f"{path} cannot be read ({error.strerror})", hint="specify a result file"
         ) from error
     except ValueError as error:
         raise BenchmarkError(
             "not_a_result",
-            f"{path} is not a result file: invalid JSON; hint: specify the .json of gpuprof bench",
+            f"{path} is not a result file: invalid JSON",
+            hint="specify the .json of gpuprof bench",
         ) from error
     except RecursionError as error:
-        raise BenchmarkError("not_a_result", f"{path} is not a result file: it is nested too deep") from error
+        raise BenchmarkError(
+            "not_a_result",
+            f"{path} is not a result file: it is nested too deep",
+            hint="specify the .json of gpuprof bench",
+        ) from error
     if not isinstance(document, dict) or not isinstance(document.get("results"), list):
         raise BenchmarkError(
-            "not_a_result", f"{path} is not a result file; hint: specify the .json of gpuprof bench"
+            "not_a_result", f"{path} is not a result file", hint="specify the .json of gpuprof bench"
         )
     if document.get("format") != FORMAT_VERSION:
         raise BenchmarkError(
             "unknown_format",
-            f"{path} has format {document.get('format')!r}, and this version reads {FORMAT_VERSION}: "
-            "measure again, or upgrade gpuprof",
+            f"{path} has format {document.get('format')!r}, and this version reads {FORMAT_VERSION}",
+            hint="measure again, or upgrade gpuprof (pip install --upgrade gpuprof-native)",
         )
     return document
 

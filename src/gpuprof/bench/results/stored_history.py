@@ -42,8 +42,8 @@ def read_history(places: Sequence[str], candidates: Sequence[Path], *, any_machi
     if not kept:
         raise BenchmarkError(
             "no_older_results",
-            f"--history {' '.join(places)} holds no results from before {new[0].path} ({new[0].timestamp}): "
-            "name the folder of older results",
+            f"--history {' '.join(places)} holds no results from before {new[0].path} ({new[0].timestamp})",
+            hint="name the folder of older results",
         )
     notes += more + _machines([*kept, *new[:-1]], new[-1], any_machine)
     _check_ways([*kept, *new[:-1]], new[-1])
@@ -68,7 +68,8 @@ def _paths(places: Sequence[str]) -> list[Path]:
         if not files:
             raise BenchmarkError(
                 "no_results",
-                f"--history {place}: no result file there; hint: specify a folder or 'FOLDER/*.json'",
+                f"--history {place}: no result file there",
+                hint="specify a folder or 'FOLDER/*.json'",
             )
         found |= {file.resolve(): file for file in files}
     return list(found.values())
@@ -81,11 +82,12 @@ def _read_all(paths: Iterable[Path], option: str) -> list[ResultFile]:
         try:
             found.append(_checked(read_side_of([path])))
         except GpuprofError as error:
-            failures.append(str(error))
+            failures.append(error.message)
     if failures:
         raise BenchmarkError(
             "unusable_history",
-            f"{option}: {_some(failures)}; hint: repair these files, or move them to another folder",
+            f"{option}: {_some(failures)}",
+            hint="repair these files, or move them to another folder",
         )
     return found
 
@@ -97,7 +99,9 @@ def _checked(file: ResultFile) -> ResultFile:
     )
     if empty is not None:
         raise BenchmarkError(
-            "no_process_run", f"{file.path}: no process run of {empty} completed: measure it again"
+            "no_process_run",
+            f"{file.path}: no process run of {empty} completed",
+            hint="measure it again, or remove the file",
         )
     file.at  # noqa: B018 - raises for what is not a time
     return file
@@ -137,8 +141,8 @@ def _machines(files: Sequence[ResultFile], new: ResultFile, any_machine: bool) -
         return [warning("other_machine_files", files=what, different=told)]
     raise BenchmarkError(
         "other_machine",
-        f"{what} or with other threads than {new.path} ({told}); hint: remove these from --history, or add "
-        "--any-machine",
+        f"{what} or with other threads than {new.path} ({told})",
+        hint="remove these from --history, or add --any-machine",
     )
 
 
@@ -153,8 +157,8 @@ def _check_ways(files: Sequence[ResultFile], new: ResultFile) -> None:
         if others:
             raise BenchmarkError(
                 "measured_differently",
-                f"{_measured(others)} with {what} than {new.path}; hint: omit these, or measure in the "
-                "same way",
+                f"{_measured(others)} with {what} than {new.path}",
+                hint="omit these, or measure in the same way",
             )
 
 

@@ -81,7 +81,7 @@ def parse_target(text: str) -> LatencyTarget:
     if match is None or float(match[2]) == 0:
         raise BenchmarkError(
             "invalid_target",
-            f"--slo {text!r} is not a target; hint: write a quantile, mean or max, and a time, as in "
-            "'p99<20ms' or 'p99.9<0.1s'",
+            f"--slo {text!r} is not a target",
+            hint="write a quantile, mean or max, and a time, as in 'p99<20ms' or 'p99.9<0.1s'",
         )
     return LatencyTarget(match[1], float(match[2]) * _SECONDS[match[3]], text.strip())

@@ -74,7 +74,7 @@ def encode_job(job: Job) -> bytes:
         return encode(_Envelope(f"{kind.__module__}:{kind.__qualname__}", to_plain(job))) + b"\n"
     except TypeError as error:
         raise BenchmarkError(
-            "cannot_send", f"a job cannot be sent to a worker process ({error}); hint: use plain data"
+            "cannot_send", f"a job cannot be sent to a worker process ({error})", hint="use plain data"
         ) from error
 
 

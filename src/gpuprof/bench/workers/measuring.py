@@ -75,7 +75,7 @@ def _raising_failures() -> Iterator[None]:
     except GpuprofError:
         raise
     except Exception as error:
-        raise FailedRunError(reason_of(error)) from error
+        raise FailedRunError(reason_of(error), hint="call it once yourself to see why") from error
 
 
 def load_system(system: System, send: Send) -> float:
@@ -207,9 +207,13 @@ class _Batch:
         if measurement.stopped_by == "interrupted":
             raise KeyboardInterrupt
         if loop.error is not None:
-            kind = DoesNotFitError if is_out_of_memory(loop.error) else FailedRunError
+            failure = measurement.failure
+            assert failure is not None
             size = "" if self._framework is None else f", batch size {self._size}"
-            raise kind(f"{self._model}{size}: {measurement.failure}") from loop.error
+            message = f"{self._model}{size}: {failure.message}"
+            if is_out_of_memory(loop.error):
+                raise DoesNotFitError(message, hint=SMALLER_BATCHES) from loop.error
+            raise FailedRunError(message, hint=failure.hint) from loop.error
 
     def _other_replicas(self) -> contextlib.AbstractContextManager[Replicas | None]:
         """Return the processes that call the model too, which are started when the block is entered."""

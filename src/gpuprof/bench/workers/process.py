@@ -83,7 +83,11 @@ def run_process(
             process = _start(write_end, output, environment)
         except OSError as error:
             os.close(read_end)
-            raise BenchmarkError("cannot_start", f"cannot start a process: {error.strerror}") from error
+            raise BenchmarkError(
+                "cannot_start",
+                f"cannot start a process: {error.strerror}",
+                hint="free memory, or allow more processes and files (ulimit -u, ulimit -n)",
+            ) from error
         finally:
             os.close(write_end)
         listener = _Listener(process, read_end, time_limit_s)
@@ -106,8 +110,8 @@ def refuse_in_worker() -> None:
     if WORKER_VARIABLE in os.environ:
         raise BenchmarkError(
             "started_by_worker",
-            "a worker process may not start process runs: call this under `if __name__ == '__main__':`, so "
-            "that importing the file starts nothing",
+            "a worker process may not start process runs",
+            hint="call this under `if __name__ == '__main__':`, so that importing the file starts nothing",
         )
 
 
@@ -260,7 +264,7 @@ class ProcessExit:
         by_itself = self.code is not None and (self.code > 0 or self.code == -signal.SIGABRT)
         if by_itself and is_out_of_memory(self.words):
             return DoesNotFitError(line, hint=SMALLER_OR_BUDGET)
-        return FailedRunError(line)
+        return FailedRunError(line, hint="call the model once in a process of your own to see why")
 
     def _how(self) -> str:
         if self.code is None:
@@ -279,4 +283,6 @@ class ProcessExit:
                 f"{line} by a user, or by the system because memory was exhausted, which is unknown here",
                 hint=SMALLER_OR_BUDGET,
             )
-        return FailedRunError(f"{line} by another program or user, not by the system for memory")
+        return FailedRunError(
+            f"{line} by another program or user, not by the system for memory", hint="measure again"
+        )

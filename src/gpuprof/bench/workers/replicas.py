@@ -139,4 +139,6 @@ def _wait_until_calling(pipe: IO[bytes]) -> None:
             raise event.failure.error()
         if event.state is State.MEASURING:
             return
-    raise FailedRunError("another replica of the model ended before its first call")
+    raise FailedRunError(
+        "another replica of the model ended before its first call", hint="use fewer replicas"
+    )

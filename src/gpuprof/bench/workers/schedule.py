@@ -117,7 +117,8 @@ class Schedule:
         if self.runs < 1 or not self.time_limit_s > 0:
             raise BenchmarkError(
                 "invalid_process_runs",
-                f"{self.runs} process runs of {self.time_limit_s} s; hint: use at least 1, and more than 0 s",
+                f"{self.runs} process runs of {self.time_limit_s} s",
+                hint="use at least 1, and more than 0 s",
             )
 
     def run(self, subjects: Sequence[Subject]) -> list[ProcessRun]:

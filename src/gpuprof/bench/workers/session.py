@@ -219,8 +219,8 @@ class Session:
                 self._batch_size = 0  # which is no evidence against it
                 raise BenchmarkError(
                     "runs_differ",
-                    f"{self.result.spec.model}: this process run had {what} {now}, and those before "
-                    f"{before}; hint: specify the {what}, or measure all of it again",
+                    f"{self.result.spec.model}: this process run had {what} {now}, and those before {before}",
+                    hint=f"specify the {what}, or measure all of it again",
                 )
 
     def _file(self, number: int, batch_size: int, measurement: Measurement, extra: Mapping[str, Any]) -> None:

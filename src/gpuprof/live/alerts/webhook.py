@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gpuprof.errors import GpuprofError
-from gpuprof.load.targets.address import ServerAddress, WireProtocol, parse_address, resolve
+from gpuprof.load.targets.address import ServerAddress, parse_address, resolve
 
 TIMEOUT_S = 5.0
 MOST_WAITING = 100
@@ -31,10 +31,11 @@ class Webhook:
     def __init__(
         self, url: str, allowed_hosts: Collection[str] = (), *, timeout_s: float = TIMEOUT_S
     ) -> None:
-        address = parse_address(url)
-        if address.protocol is not WireProtocol.HTTP:
-            raise GpuprofError("bad_webhook", f"--webhook {url!r} is not http or https")
-        self._address = _checked(address, allowed_hosts)
+        if not url.lower().startswith(("http://", "https://")):
+            raise GpuprofError(
+                "bad_webhook", f"--webhook {url!r} is not http or https", hint="write http://HOST:PORT/PATH"
+            )
+        self._address = _checked(parse_address(url), allowed_hosts)
         self._timeout_s = timeout_s
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self.sent = self.failed = self.dropped = 0

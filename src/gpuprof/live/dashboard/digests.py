@@ -35,12 +35,22 @@ def _json(path: Path) -> Any:
         with os.fdopen(descriptor, "rb") as file:
             size = os.fstat(descriptor).st_size
             if size > LARGEST_FILE:
-                raise GpuprofError("too_large", f"{path.name} has {size:,} bytes")
+                raise GpuprofError(
+                    "too_large",
+                    f"{path.name} has {size:,} bytes, more than {LARGEST_FILE:,}",
+                    hint="read it with the command",
+                )
             return json.loads(file.read())
     except OSError as error:
-        raise GpuprofError("cannot_read", f"{path.name} cannot be read: {error.strerror}") from None
+        raise GpuprofError(
+            "cannot_read",
+            f"{path.name} cannot be read: {error.strerror}",
+            hint="check the permissions of the file",
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise GpuprofError("not_json", f"{path.name} is not JSON: {error}") from None
+        raise GpuprofError(
+            "not_json", f"{path.name} is not JSON: {error}", hint="restore it from a copy, or measure again"
+        ) from None
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -48,7 +58,11 @@ def _json(path: Path) -> Any:
 
 def _run_digest(path: Path) -> Plain:
     if path.is_symlink() or (path / META_FILE).is_symlink() or not (path / META_FILE).is_file():
-        raise RunError("not_a_run", f"{path.name} has neither {META_FILE} nor a recording")
+        raise RunError(
+            "not_a_run",
+            f"{path.name} has neither {META_FILE} nor a recording",
+            hint="restore it from a copy, or remove the folder",
+        )
     meta = read_json(path / META_FILE)
     check_meta(meta, path)
     machine, totals, versions = (meta.get(key) or {} for key in ("machine", "totals", "versions"))
@@ -179,7 +193,9 @@ def _result_digest(kind: ItemKind, file: Any, figures: list[Plain], root: Path) 
 def _load_digest(plain: Any) -> Plain:
     settings = plain.get("settings") if isinstance(plain, Mapping) else None
     if not isinstance(settings, Mapping):
-        raise BenchmarkError("damaged", "the result of a load test has no settings")
+        raise BenchmarkError(
+            "damaged", "the result of a load test has no settings", hint="run the load again"
+        )
     run = plain.get("run") or {}
     latency = plain.get("latency_s") or {}
     return {

@@ -132,16 +132,23 @@ def _joined(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
+_NO_LINKS = "copy the files into the folder"
+
+
 def checked_path(root: Path, path: str) -> Path:
     """Return the path of an entry. Raises GpuprofError for one outside of the folder, or with links."""
     whole = root / path
     real = Path(os.path.realpath(whole))
     if real != root / path or not real.is_relative_to(root):
-        raise GpuprofError("not_in_folder", f"{path} is outside of the folder, or has symbolic links in it")
+        raise GpuprofError(
+            "not_in_folder",
+            f"{path} is outside of the folder, or has symbolic links in it",
+            hint=_NO_LINKS,
+        )
     if real.is_dir():
         for folder, names, files in os.walk(real):
             if any(Path(folder, name).is_symlink() for name in (*names, *files)):
-                raise GpuprofError("not_in_folder", f"{path} has symbolic links in it")
+                raise GpuprofError("not_in_folder", f"{path} has symbolic links in it", hint=_NO_LINKS)
     return real
 
 

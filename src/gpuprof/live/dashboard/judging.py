@@ -74,7 +74,11 @@ def _compared_runs(old: Path, new: Path) -> Plain:
         if table.rows:
             tables.append(table.to_dict(_ROWS))
     if not tables:
-        raise RunError("nothing_shared", "the runs have no layers, operators or spans to compare")
+        raise RunError(
+            "nothing_shared",
+            "the runs have no layers, operators or spans to compare",
+            hint="choose runs of the same program",
+        )
     return {"kind": ItemKind.RUN.value, "tables": tables}
 
 

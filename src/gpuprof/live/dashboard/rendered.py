@@ -48,7 +48,9 @@ class RenderedPages:
         """Return the file with a page of an entry. Raises GpuprofError."""
         item = self.ready(wanted)
         if name not in PAGES.get(item.kind, ()):
-            raise GpuprofError("no_such_page", f"a {item.kind.value} has no page {name}")
+            raise GpuprofError(
+                "no_such_page", f"a {item.kind.value} has no page {name}", hint="use a page of its list"
+            )
         key = f"{wanted}-{name}-{_stamp_text(item)}"
         arguments = {"path": item.path, "kind": item.kind.value, "page": name}
         return await self._rendered("render", key, **arguments)

@@ -21,7 +21,7 @@ def render(root: str, path: str, kind: str, page: str, out: str) -> None:
     """Write a page of an entry. Raises GpuprofError."""
     whole = checked_path(Path(root), path)
     if page not in PAGES.get(ItemKind(kind), ()):
-        raise GpuprofError("no_such_page", f"a {kind} has no {page}")
+        raise GpuprofError("no_such_page", f"a {kind} has no page {page}", hint="use a page of its list")
     if kind == ItemKind.RUN.value:
         _render_run(whole, page, Path(out))
     else:
@@ -64,7 +64,9 @@ def render_difference(root: str, old: str, new: str, out: str) -> None:
     runs = [checked_path(Path(root), each) for each in (new, old)]
     for run in runs:
         if not (run / META_FILE).is_file():
-            raise GpuprofError("unclosed", f"{run.name} was not closed", hint=f"gpuprof summary {run.name}")
+            raise GpuprofError(
+                "unclosed", f"{run.name} was not closed", hint=f"gpuprof summary {run.name} closes it"
+            )
     flamegraph_difference(out, [Run(runs[0])], [Run(runs[1])])
 
 

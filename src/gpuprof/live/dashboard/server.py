@@ -87,7 +87,7 @@ class Dashboard:
         try:
             yield
         except GpuprofError as error:
-            self._problems[follower] = Problem(error.code, error.message)
+            self._problems[follower] = Problem(error.code, str(error))
         except Exception as error:
             # One failure must not end all updates while the page looks alive.
             self._problems[follower] = Problem("not_updated", f"{type(error).__name__}: {error}")

@@ -26,7 +26,7 @@ def _digests(root: str, entries: list[list[str]]) -> list[Plain]:
         try:
             found.append({"digest": digest_of(Path(root), path, ItemKind(kind))})
         except GpuprofError as error:
-            found.append({"problem": [error.code, error.message]})
+            found.append({"problem": [error.code, str(error)]})
         except Exception as error:
             found.append({"problem": ["unreadable", f"{type(error).__name__}: {error}"]})
     return found
@@ -53,6 +53,9 @@ CALLS: dict[str, Callable[..., Any]] = {
 }
 
 
+_SEE_OUTPUT = "see the output of gpuprof dashboard"
+
+
 def _reply(line: bytes) -> Plain:
     try:
         request = json.loads(line)
@@ -61,7 +64,9 @@ def _reply(line: bytes) -> Plain:
         return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
     except Exception as error:
         traceback.print_exc()
-        return {"error": {"code": "failed", "message": f"{type(error).__name__}: {error}", "hint": ""}}
+        return {
+            "error": {"code": "failed", "message": f"{type(error).__name__}: {error}", "hint": _SEE_OUTPUT}
+        }
 
 
 def main() -> None:

@@ -294,9 +294,10 @@ def _summary(output: bytes, code: int) -> ClientSummary:
         )
     summary = msgspec.json.decode(output, type=ClientSummary)
     if summary.error is not None:
-        kind = UnavailableError if summary.is_unavailable else BenchmarkError
         code_of, message, hint = summary.error
-        raise kind(code_of, message, hint=hint)
+        if summary.is_unavailable:
+            raise UnavailableError(code_of, message, hint=hint)
+        raise BenchmarkError(code_of, message, hint=hint)
     return summary
 
 

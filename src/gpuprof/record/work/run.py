@@ -33,9 +33,10 @@ from gpuprof.record.work.target import (
 class PassError(Exception):
     """The model failed; `counted` is what was counted until then, `reason` one line, the cause is chained."""
 
-    def __init__(self, reason: str, counted: CountedPass) -> None:
+    def __init__(self, reason: str, counted: CountedPass, *, hint: str) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.hint = hint
         self.counted = counted
 
 
@@ -62,7 +63,8 @@ def count_operators(
         raise
     except BaseException as error:
         # A model may try to end the program when it is called once more, which is not the program's wish.
-        raise PassError(_reason(target, error, counted, fake=fake), counted) from error
+        reason, hint = _reason(target, error, counted, fake=fake)
+        raise PassError(reason, counted, hint=hint) from error
     finally:
         preserved.restore()
     return counted
@@ -123,6 +125,7 @@ def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, 
         raise WorkError(
             "inputs_raised",
             f"count_work: inputs() for {target.name} failed: {type(error).__name__}: {reason}",
+            hint="call inputs() yourself to see where",
         ) from error
 
 
@@ -133,8 +136,9 @@ def _run_backward(
     if not results:
         raise PassError(
             f"count_work: {target.name}: backward=True needs an output that depends on something with "
-            "requires_grad; there is none: leave it out, or unfreeze a parameter",
+            "requires_grad; there is none",
             counted,
+            hint="leave backward out, or unfreeze a parameter",
         )
     # Gradients as the sum of all outputs gives them; the sum itself is not the model's work.
     gradients = [torch.ones_like(tensor) for tensor in results]
@@ -213,15 +217,17 @@ def _optimizer_steps(mode: CountingMode, preserved: Preserved) -> Iterator[None]
         yield
 
 
-def _reason(target: Target, error: BaseException, counted: CountedPass, *, fake: bool) -> str:
+def _reason(target: Target, error: BaseException, counted: CountedPass, *, fake: bool) -> tuple[str, str]:
+    """Return why a pass failed, and a hint."""
     message = next(iter(str(error).strip().splitlines()), "")
-    hint = "call it with the same inputs to see where"
+    hint = "call it with the same inputs to see where it fails"
     if fake and type(error).__module__.startswith("torch._subclasses"):
-        hint = "it needs values, which fake=True does not have: leave fake out"
-    return (
+        hint = "leave fake out: the model reads values, which fake=True does not have"
+    reason = (
         f"count_work: {target.name} failed after {_calls(len(counted.rows))}: "
-        f"{type(error).__name__}: {message or 'without a message'}; {hint}"
+        f"{type(error).__name__}: {message or 'without a message'}"
     )
+    return reason, hint
 
 
 def _calls(number: int) -> str:

@@ -37,8 +37,8 @@ def resolve(model: Any) -> Target:
     if not callable(model) or isinstance(model, type):
         raise WorkError(
             "not_callable",
-            f"count_work() takes a torch.nn.Module or a function, not {_described(model)}: "
-            "pass the model itself",
+            f"count_work() takes a torch.nn.Module or a function, not {_described(model)}",
+            hint="pass the model itself",
         )
     target = Target(model, getattr(model, "__qualname__", type(model).__name__))
     for value in _reached(model):
@@ -68,8 +68,8 @@ def _refuse_lazy(model: torch.nn.Module) -> None:
     if lazy is not None:
         raise WorkError(
             "lazy_parameter",
-            f"count_work: the parameter {lazy} of {type(model).__name__} has no shape yet: "
-            "call the model once before",
+            f"count_work: the parameter {lazy} of {type(model).__name__} has no shape yet",
+            hint="call the model once before",
         )
 
 

@@ -122,8 +122,8 @@ class _NsysReader:
         if not database.tables & known and "TARGET_INFO_SESSION_START_TIME" not in database.tables:
             raise RunError(
                 "not_a_trace",
-                f"{path} is an SQLite file of another tool; "
-                "hint: use the output of `nsys export --type sqlite`",
+                f"{path} is an SQLite file of another tool",
+                hint="use the output of `nsys export --type sqlite`",
             )
         self._database = database
         self._run = run

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def _head(path: Path) -> bytes:
     if path.suffix in (".nsys-rep", ".qdrep"):
         raise RunError(
             "needs_nsys_export",
-            f"{path} is a report that only Nsight Systems reads: run `nsys export --type sqlite {path}` "
-            "and import what it writes",
+            f"{path} is a report that only Nsight Systems reads",
+            hint=f"run `nsys export --type sqlite {shlex.quote(str(path))}`, and import its output",
         )
     return head
