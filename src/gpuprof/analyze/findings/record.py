@@ -77,16 +77,17 @@ _DISTINCT = """
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """The steps of the searched process; `warm_up` of them are left out of figures."""
+    """The steps of the searched process; the first `left_out` are not in figures, `warm_up` are slower."""
 
     begin_ns: Ints
     end_ns: Ints
     warm_up: int
+    left_out: int
 
     @property
     def warm(self) -> Intervals:
         """The steps of which figures are."""
-        return Intervals(self.begin_ns[self.warm_up :], self.end_ns[self.warm_up :])
+        return Intervals(self.begin_ns[self.left_out :], self.end_ns[self.left_out :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +256,10 @@ class ProgramRecord:
         columns = self.fetch(_STEPS, process=self.process_id)
         if not len(columns["begin_ns"]):
             return None
-        warm_up = 0 if self.figures is None else self.figures.warm_up_steps
-        return StepTimes(_integers(columns["begin_ns"]), _integers(columns["end_ns"]), warm_up)
+        begin, end = _integers(columns["begin_ns"]), _integers(columns["end_ns"])
+        if self.figures is None:
+            return StepTimes(begin, end, 0, 0)
+        return StepTimes(begin, end, self.figures.warm_up_steps, self.figures.left_out)
 
     @cached_property
     def in_model(self) -> Intervals:
