@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from run_edits import forget_parts, parquet_of
+from simulated_program import PROCESS
 from simulated_training import ADAMW_NS, MS, Planted, TrainingHost, settings, train
 
 import gpuprof
@@ -342,3 +343,41 @@ def test_gradients_that_are_released_are_no_cause(tmp_path: Path) -> None:
     found = gpuprof.open(set_to_zero(zeroes=False).write(tmp_path / "r.gpuprof")).findings()
     assert list(found) == []
     assert {each.rule: each.verdict for each in found.results}[Rule.ZEROING] is Verdict.NOT_FOUND
+
+
+# ---- interpreter lock --------------------------------------------------------------------------------------
+
+
+def wait_for_the_lock(call: str, *, computes: bool = True) -> TrainingHost:
+    """Wait for 12 ms in an operator of each step, while another thread computes or waits."""
+    host = TrainingHost(settings=settings(fused=True))
+    for _ in range(STEPS):
+        with host.step(), host.span("model", "layer"), host.function("Model.forward (model.py:3)"):
+            host.operator("aten::mm", 20 * MS)
+            with host.function(f"{call} (built-in)"):
+                host._pass(12 * MS, on_processor=False)
+    other = {"thread_id": PROCESS + 1, "frames": ["prepare (data.py:7)"], "cpu_ns": MS if computes else 0}
+    host.samples += [{**each, **other} for each in host.samples]
+    return host
+
+
+def test_waits_while_another_thread_executes_python_are_bounded(tmp_path: Path) -> None:
+    run = gpuprof.open(wait_for_the_lock("torch.relu").write(tmp_path / "r.gpuprof"))
+    finding = only(run.findings())
+    assert finding.rule is Rule.INTERPRETER_LOCK
+    assert finding.values == {"thread": PROCESS + 1, "function": "prepare (data.py:7)"}
+    assert (finding.gain.kind, finding.gain.run.low_ns) == (GainKind.BOUND, 0)
+    assert finding.gain.run.high_ns == pytest.approx(STEPS * 12 * MS, rel=0.1)
+    for figure in finding.evidence:
+        assert run.sql(figure.sql).fetchall() == [(figure.value,)]
+
+
+@pytest.mark.parametrize(
+    ("call", "computes"), [("torch.relu", False), ("queue.get", True), ("self._lock.acquire", True)]
+)
+def test_waits_for_something_else_are_not_for_the_interpreter_lock(
+    call: str, computes: bool, tmp_path: Path
+) -> None:
+    run = gpuprof.open(wait_for_the_lock(call, computes=computes).write(tmp_path / "r.gpuprof"))
+    (result,) = [each for each in run.findings().results if each.rule is Rule.INTERPRETER_LOCK]
+    assert result.verdict is Verdict.NOT_FOUND
