@@ -13,7 +13,10 @@ from simulated_training import ADAMW_NS, MS, Planted, TrainingHost, settings, tr
 import gpuprof
 from gpuprof.analyze.findings.engine import Findings
 from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, Verdict
+from gpuprof.analyze.findings.messages import FACTORS, FIXES, MEANINGS_OF_FACTORS, RULES, TITLES
+from gpuprof.analyze.findings.text import explanation
 from gpuprof.analyze.whatif.step_gain import REPLAY_ERROR
+from gpuprof.text.messages import Messages
 
 CLEAN = Planted()
 STEPS = 12
@@ -274,6 +277,55 @@ def test_a_run_without_times_of_samples_has_rules_without_a_result(tmp_path: Pat
     found = gpuprof.open(path).findings()
     assert Rule.WAITING not in {each.rule for each in found}
     assert {each.rule for each in found.results} == set(Rule) - {Rule.ATTENTION, Rule.SUBNORMALS}
+
+
+# ---- steps whose begin is unknown --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("source", "is_left_out"), [("optimizer", True), ("span", False)])
+def test_a_first_step_whose_begin_was_not_recorded_is_left_out(
+    source: str, is_left_out: bool, tmp_path: Path
+) -> None:
+    """The recording begins before the optimizer's step of 5 ms; all others take 50 ms."""
+    host = TrainingHost(settings=settings(fused=True), source_of_steps=source)
+    with host.step():
+        host.operator("aten::_fused_adamw_", 5 * MS)
+    found = gpuprof.open(train(host, Planted(collect=20), STEPS).write(tmp_path / "r.gpuprof")).findings()
+    finding = only(found)
+    assert found.mean_step_ns == pytest.approx(
+        50 * MS if is_left_out else (5 + STEPS * 50) * MS / (STEPS + 1)
+    )
+    assert finding.cost_step_ns == pytest.approx(20 * MS * (1 if is_left_out else STEPS / (STEPS + 1)))
+
+
+def test_of_few_steps_the_first_one_remains(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings(fused=True), source_of_steps="optimizer")
+    with host.step():
+        host.operator("aten::_fused_adamw_", 5 * MS)
+    found = gpuprof.open(train(host, Planted(collect=20), 4).write(tmp_path / "r.gpuprof")).findings()
+    assert found.mean_step_ns == pytest.approx((5 + 4 * 50) * MS / 5)
+
+
+# ---- texts -------------------------------------------------------------------------------------------------
+
+
+def test_each_factor_of_a_confidence_is_explained_once(tmp_path: Path) -> None:
+    found = findings_of(tmp_path, ALL)
+    lines = explanation(found, "r.gpuprof").splitlines()
+    for name in {name for each in found for name in each.factors}:
+        assert sum(line.startswith(f"   {FACTORS.text(name, {})}: ") for line in lines) == 1
+    assert {name for each in found for name in each.factors} >= {
+        "replayed",
+        "explained",
+        "steadiness",
+        "bound",
+    }
+    assert MEANINGS_OF_FACTORS.codes == FACTORS.codes
+
+
+@pytest.mark.parametrize("texts", [TITLES, FIXES, RULES])
+def test_each_rule_has_its_texts(texts: Messages) -> None:
+    assert texts.codes == {rule.value for rule in Rule}
 
 
 # ---- compilations, gradients ------------------------------------------------------------------------------
