@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training programs with a planted cause of lost time, and the same ones repaired."""
+# mypy: allow-subclassing-any
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _TIME_OF_IMPORT = """
 """
 # Samples of other threads that ran for most of their time.
 _EXECUTING = """
-    SELECT thread_id, frames[-1] AS frame, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
+    SELECT thread_id, coalesce(frames[-1], '(unknown)') AS frame, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
     WHERE process_id = {process} AND thread_id <> {thread} AND 2 * cpu_ns > duration_ns ORDER BY begin_ns
 """
 _TIME_OF_HOLDER = """
@@ -154,9 +154,10 @@ def interpreter_lock(record: ProgramRecord) -> list[Draft] | Missing:
     threads_, count = np.unique(columns["thread_id"], return_counts=True)
     holder = int(threads_[count.argmax()])
     names, count = np.unique(columns["frame"][columns["thread_id"] == holder].astype(str), return_counts=True)
-    values = {"thread": holder, "function": str(names[count.argmax()])}
+    function = str(names[count.argmax()])
+    values = {"thread": holder, "function": function}
     evidence = record.figure("lock_holder_time", "ns", _TIME_OF_HOLDER, process=of["process"], thread=holder)
-    places = Places(function=values["function"])
+    places = Places(function=function)
     bound = TimeRange(0.0, max(gain.high_ns, 0.0))
     return [Draft(Rule.INTERPRETER_LOCK, values, time, GainKind.BOUND, bound, (evidence,), places)]
 

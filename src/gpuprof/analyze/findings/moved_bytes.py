@@ -65,8 +65,8 @@ def _kernels(record: ProgramRecord, column: str, values: Iterable[Any], kind: st
     columns = record.fetch(query, process=record.process_id, values=list(values))
     if not len(columns["begin_ns"]):
         return None
-    times = (columns[name].astype(np.int64) for name in ("begin_ns", "end_ns", "launch_ns"))
-    return _Kernels(*times, np.asarray(columns["is_chosen"], dtype=bool))
+    begin, end, launched = (columns[name].astype(np.int64) for name in ("begin_ns", "end_ns", "launch_ns"))
+    return _Kernels(begin, end, launched, np.asarray(columns["is_chosen"], dtype=bool))
 
 
 def _high_end(record: ProgramRecord, kernels: _Kernels, remaining: float) -> float:
@@ -125,7 +125,7 @@ def lookups(record: ProgramRecord) -> list[Draft] | Missing:
     else:
         time = Intervals.union(begin[own], end[own])
         dense_ns = Intervals.union(begin[is_dense], end[is_dense]).total_ns
-    share = _share_of_steps(record.steps, time)
+    share = _fraction_of_steps(record.steps, time)
     has_dense_gradient = dense_ns >= _OF_GRADIENT * time.total_ns
     high = float(time.total_ns)
     if has_dense_gradient:
@@ -161,7 +161,7 @@ def _with_optimizer(
         high = float(both.total_ns)
     rest = both.total_ns - time.total_ns
     counted = time.total_ns + of_tables * rest
-    share = _share_of_steps(steps, both) * counted / max(both.total_ns, 1)
+    share = _fraction_of_steps(steps, both) * counted / max(both.total_ns, 1)
     return both, min(high, counted), share
 
 
@@ -181,7 +181,7 @@ def _elements(shape: str) -> int:
     return math.prod(map(int, parts)) if all(part.isdecimal() for part in parts) else 0
 
 
-def _share_of_steps(steps: StepTimes, time: Intervals) -> float:
+def _fraction_of_steps(steps: StepTimes, time: Intervals) -> float:
     whole = int((steps.end_ns - steps.begin_ns).sum())
     return float(time.covered_ns(steps.begin_ns, steps.end_ns).sum()) / max(whole, 1)
 
@@ -326,7 +326,7 @@ _OF_MODEL = """
 def padding(record: ProgramRecord) -> list[Draft] | Missing:
     """Find batches whose sequences are filled up to one length, by the first call of each model.
 
-    Without padding, the work of most operators is smaller by its share, that of attention by more: to the
+    Without padding, the work of most operators is smaller by that part, that of attention by more: to the
     square of the length. What remains of a call is unknown, so this is an upper end.
     """
     if record.steps is None:
