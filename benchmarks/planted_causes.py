@@ -191,10 +191,17 @@ def silence(name: str, runs: int, steps: int) -> dict[str, Any]:
 
 def _recorded(cause: Cause, out: Path, steps: int) -> gpuprof.Run:
     cause.repaired(2 * cause.batch)
-    # No rule for CPUs uses the ceilings of the machine, which take seconds to measure.
-    recording = gpuprof.profile(python=True, work=True, out=out)
+    return recorded((), cause.repaired, steps, out)
+
+
+def recorded(models: tuple[torch.nn.Module, ...], program: Steps, steps: int, out: Path) -> gpuprof.Run:
+    """Record steps of a program with everything that rules need.
+
+    No rule for CPUs uses the ceilings of the machine, which take seconds to measure.
+    """
+    recording = gpuprof.profile(*models, python=True, work=True, out=out)
     with mock.patch.object(of_run, "add_ceilings"), recording:
-        cause.repaired(steps)
+        program(steps)
     return recording.run
 
 
@@ -261,9 +268,8 @@ def measured_again(cause: Cause, steps: int) -> Predicted | None:
     models = () if cause.model is None else (cause.model,)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "r.gpuprof"
-        with gpuprof.profile(*models, work=True, python=True, out=out) as recording:
-            cause.slow(max(steps, FEWEST_STEPS))
-        found = recording.run.findings(rerun=True)
+        run = recorded(models, cause.slow, max(steps, FEWEST_STEPS), out)
+        found = run.findings(rerun=True)
     kind = GainKind.RERUN if cause.rule in WITH_RERUN else GainKind.BOUND
     for each in found:
         if each.rule is cause.rule and each.gain.kind is kind and each.gain.step is not None:

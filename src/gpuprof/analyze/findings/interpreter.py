@@ -44,7 +44,8 @@ _TIME_OF_IMPORT = """
 """
 # Samples of other threads that ran for most of their time.
 _EXECUTING = """
-    SELECT thread_id, coalesce(frames[-1], '(unknown)') AS frame, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
+    SELECT thread_id, coalesce(frames[-1], '(unknown)') AS frame, t_ns - duration_ns AS begin_ns,
+        t_ns AS end_ns FROM stacks
     WHERE process_id = {process} AND thread_id <> {thread} AND 2 * cpu_ns > duration_ns ORDER BY begin_ns
 """
 _TIME_OF_HOLDER = """
