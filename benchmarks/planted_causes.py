@@ -48,6 +48,7 @@ from benchmarks._output import Column, plain_table, show
 from benchmarks.planted_programs import CAUSES, Cause, Steps
 from gpuprof.analyze.ceilings import of_run
 from gpuprof.analyze.findings.finding import GainKind, Rule
+from gpuprof.analyze.findings.text import title
 
 FEWEST_STEPS = 20  # for findings, which depend on how steady the steps are
 LEAST_GAIN = 0.02  # of a step, that is significant
@@ -170,13 +171,16 @@ def silence(name: str, runs: int, steps: int) -> dict[str, Any]:
     cause = None if name == EXAMPLE else CAUSES[name]()
     found: Counter[str] = Counter()
     silent = 0
+    titles: list[str] = []
     true = {rule.value for rule in TRUE_FINDINGS.get(name, ())}
     rule = None if cause is None or cause.rule is None else cause.rule.value
     for _ in range(runs):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "r.gpuprof"
             run = _recorded_example(out, steps) if cause is None else _recorded(cause, out, steps)
-            rules = {each.rule.value for each in run.findings()}
+            findings = list(run.findings())
+        rules = {each.rule.value for each in findings}
+        titles += [title(each) for each in findings if each.rule.value not in true]
         found.update(rules)
         silent += rules <= true if rule is None else rule not in rules
     return {
@@ -186,6 +190,7 @@ def silence(name: str, runs: int, steps: int) -> dict[str, Any]:
         "silent": silent,
         "true": {each: count for each, count in found.items() if each in true},
         "wrong": {each: count for each, count in found.items() if each not in true},
+        "titles": titles,
     }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 from run_edits import forget_parts, parquet_of
+from simulated_gpu import write_table
 from simulated_program import PROCESS
 from simulated_training import ADAMW_NS, MS, Planted, TrainingHost, settings, train
 
@@ -238,6 +240,33 @@ def test_a_function_that_is_most_of_a_span_has_the_place_and_time_of_the_span(
     finding = next(each for each in found if each.values["function"].startswith("Tensor.norm"))
     assert (finding.rule, finding.values["span"]) == (Rule.LOGGING, span)
     assert finding.cost_run_ns == pytest.approx(STEPS * (5 + (own_ms if span else 0)) * MS, rel=0.05)
+
+
+def with_waited_time(path: Path, host: TrainingHost, waited: float) -> Findings:
+    """Write a run whose main thread waited for so many ms, as the kernel counts it."""
+    folder = host.write(path)
+    row = {"process_id": PROCESS, "thread_id": PROCESS, "name": "main", "waiting_ns": round(waited * MS)}
+    with duckdb.connect() as connection:
+        write_table(connection, folder, "threads", [row])
+    return gpuprof.open(folder).findings()
+
+
+def test_waits_that_the_kernel_did_not_count_are_no_cause(tmp_path: Path) -> None:
+    """On a busy machine, samples of a thread that is ready look like waits until it runs again."""
+    host = train(TrainingHost(settings=settings()), Planted(sleep=9))
+    found = with_waited_time(tmp_path / "r.gpuprof", host, 0)
+    assert Rule.WAITING not in {each.rule for each in found}
+    host = wait_for_the_lock("torch.relu")
+    found = with_waited_time(tmp_path / "lock.gpuprof", host, 0)
+    assert Rule.INTERPRETER_LOCK not in {each.rule for each in found}
+
+
+def test_the_low_end_of_a_wait_is_what_the_kernel_counted(tmp_path: Path) -> None:
+    host = train(TrainingHost(settings=settings()), Planted(sleep=9))
+    finding = only(with_waited_time(tmp_path / "r.gpuprof", host, 0.75 * STEPS * 9))
+    assert finding.rule is Rule.WAITING
+    assert finding.gain.run.low_ns == pytest.approx(0.75 * STEPS * 9 * MS, rel=0.05)
+    assert finding.gain.run.high_ns == pytest.approx(STEPS * 9 * MS, rel=0.05)
 
 
 # ---- evidence ----------------------------------------------------------------------------------------------

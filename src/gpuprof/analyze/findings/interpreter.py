@@ -42,16 +42,18 @@ _TIME_OF_IMPORT = """
     SELECT sum(duration_ns)::BIGINT FROM stacks WHERE process_id = {process} AND thread_id = {thread}
         AND list_has_any(frames, {modules}::VARCHAR[])
 """
-# Samples of other threads that ran for most of their time.
+# Samples of other threads that ran, or would have with a processor, for most of their time.
 _EXECUTING = """
     SELECT thread_id, coalesce(frames[-1], '(unknown)') AS frame, t_ns - duration_ns AS begin_ns,
         t_ns AS end_ns FROM stacks
-    WHERE process_id = {process} AND thread_id <> {thread} AND 2 * cpu_ns > duration_ns ORDER BY begin_ns
+    WHERE process_id = {process} AND thread_id <> {thread}
+        AND 2 * (cpu_ns + coalesce(queued_ns, 0)) > duration_ns ORDER BY begin_ns
 """
 _TIME_OF_HOLDER = """
     SELECT sum(cpu_ns)::BIGINT FROM stacks WHERE process_id = {process} AND thread_id = {thread}
 """
 _WHILE_EXECUTING = 0.8  # of a wait
+_LEAST_CERTAIN = 0.5  # of the waits
 _LEAST_LOCKED = 0.005  # of the time in steps
 _WAITING_CALLS = {
     *("acquire", "wait", "join", "get", "put", "sleep", "poll", "select", "accept", "recv", "recv_into"),
@@ -149,7 +151,7 @@ def interpreter_lock(record: ProgramRecord) -> list[Draft] | Missing:
     length = stacks.end_ns[waits] - stacks.begin_ns[waits]
     both_ns = executing.covered_ns(stacks.begin_ns[waits], stacks.end_ns[waits])
     time = stacks.covered(waits[both_ns >= _WHILE_EXECUTING * length])
-    if time.total_ns < _LEAST_LOCKED * steps.total_ns or not len(begin):
+    if time.total_ns < _LEAST_LOCKED * steps.total_ns or record.certain_wait(time) < _LEAST_CERTAIN:
         return []
     _, gain, _ = record.without(time, error_ns=record.sampling_error_ns(time))
     threads_, count = np.unique(columns["thread_id"], return_counts=True)

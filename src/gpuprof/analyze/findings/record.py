@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder, Value
     from gpuprof.run.program_settings import ProgramSettings
 
+_PAGE_BYTES = 4096
 _STEPS = "SELECT begin_ns, end_ns FROM steps WHERE process_id = {process} ORDER BY begin_ns"
 _NAMED = """
     SELECT span_id, thread_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
@@ -68,6 +69,10 @@ _SAMPLES = """
     SELECT t_ns - duration_ns AS begin_ns, t_ns AS end_ns, hash(frames) AS stack,
         coalesce(cpu_ns, -1) AS cpu_ns, coalesce(queued_ns, 0) AS queued_ns, coalesce(line, 0) AS line
     FROM stacks WHERE process_id = {process} AND thread_id = {thread} ORDER BY t_ns
+"""
+_WAITED = """
+    SELECT sum(waiting_ns)::BIGINT AS waited_ns FROM threads
+    WHERE process_id = {process} AND thread_id = {thread} AND waiting_ns IS NOT NULL
 """
 _DISTINCT = """
     SELECT hash(frames) AS stack, any_value(frames) AS frames FROM stacks
@@ -175,6 +180,13 @@ class SampledStacks:
         wanted = self.cpu_ns + self.queued_ns
         found: npt.NDArray[np.bool_] = (self.cpu_ns >= 0) & (2 * wanted < self.end_ns - self.begin_ns)
         return found
+
+    @property
+    def waited_ns(self) -> int:
+        """The time of all waits."""
+        waits = self.is_waiting
+        length = self.end_ns - self.begin_ns - self.cpu_ns - self.queued_ns
+        return int(length[waits].sum())
 
 
 class ProgramRecord:
@@ -291,6 +303,28 @@ class ProgramRecord:
         place = np.searchsorted(distinct["stack"][order], columns["stack"])
         times = ("begin_ns", "end_ns", "cpu_ns", "queued_ns", "line")
         return SampledStacks(frames, place, *(_integers(columns[name]) for name in times))
+
+    def certain_wait(self, time: Intervals) -> float:
+        """Return the part of sampled waits of the main thread that is certain, from 0 to 1.
+
+        The kernel counts the time that a thread is ready only when it runs again. On a busy machine, samples
+        before that look like waits. How long the thread waited in all is known, so at most the rest is none.
+        """
+        waited = np.ma.filled(
+            self.fetch(_WAITED, process=self.process_id, thread=self.main_thread)["waited_ns"], -1
+        )
+        if self.stacks is None or int(waited[0]) < 0 or not time.total_ns:
+            return 1.0
+        excess_ns = max(self.stacks.waited_ns - int(waited[0]), 0)
+        return max(1 - excess_ns / time.total_ns, 0.0)
+
+    @property
+    def fresh_memory_ns_per_byte(self) -> float:
+        """What the first access to memory costs, as measured for a run with counted work; 0 if unknown."""
+        rows = (self.folder.meta.get("work") or {}).get("page_faults") or ()
+        return max(
+            (each["value"] / _PAGE_BYTES for each in rows if each["resource"] == "page_fault"), default=0.0
+        )
 
     def spans(self, pattern: str, *kinds: str) -> NamedSpans:
         """Return the spans of kinds whose name is like an SQL pattern."""
