@@ -42,12 +42,18 @@ _TIME_OF_IMPORT = """
     SELECT sum(duration_ns)::BIGINT FROM stacks WHERE process_id = {process} AND thread_id = {thread}
         AND list_has_any(frames, {modules}::VARCHAR[])
 """
-# Samples of other threads that ran, or would have with a processor, for most of their time.
+# Samples of other threads that are in Python code, and in no call of it: they execute it, or are ready to.
+# Python 3.10 does not show the calls in which threads wait: they are on a processor for less of their time.
 _EXECUTING = """
-    SELECT thread_id, coalesce(frames[-1], '(unknown)') AS frame, t_ns - duration_ns AS begin_ns,
-        t_ns AS end_ns FROM stacks
-    WHERE process_id = {process} AND thread_id <> {thread}
-        AND 2 * (cpu_ns + coalesce(queued_ns, 0)) > duration_ns ORDER BY begin_ns
+    SELECT thread_id, frames[-1] AS frame, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
+    WHERE process_id = {process} AND NOT ends_with(frames[-1], '(built-in)') AND thread_id IN (
+        SELECT thread_id FROM stacks WHERE process_id = {process} AND thread_id <> {thread}
+        GROUP BY thread_id HAVING 10 * sum(cpu_ns) >= sum(duration_ns))
+    ORDER BY begin_ns
+"""
+_BACKWARD_ELSEWHERE = """
+    SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+    WHERE process_id = {process} AND thread_id <> {thread} AND kind = 'backward'
 """
 _TIME_OF_HOLDER = """
     SELECT sum(cpu_ns)::BIGINT FROM stacks WHERE process_id = {process} AND thread_id = {thread}
@@ -58,7 +64,7 @@ _LEAST_LOCKED = 0.005  # of the time in steps
 _WAITING_CALLS = {
     *("acquire", "wait", "join", "get", "put", "sleep", "poll", "select", "accept", "recv", "recv_into"),
     *("read", "readinto", "write", "fsync", "waitpid", "result", "synchronize", "item", "tolist", "cpu"),
-    *("run_backward", "barrier", "all_reduce", "all_gather", "broadcast"),
+    *("barrier", "all_reduce", "all_gather", "broadcast"),
 }
 _QUEUED = "SELECT sum(queued_ns)::BIGINT FROM threads WHERE process_id = {process}"
 _RAN = "SELECT sum(cpu_ns)::BIGINT FROM threads WHERE process_id = {process}"
@@ -144,7 +150,9 @@ def interpreter_lock(record: ProgramRecord) -> list[Draft] | Missing:
     of = {"process": record.process_id, "thread": record.main_thread}
     columns = record.fetch(_EXECUTING, **of)
     begin, end = columns["begin_ns"].astype(np.int64), columns["end_ns"].astype(np.int64)
-    executing = Intervals.union(begin, end)
+    # There, the main thread waits for the backward pass.
+    elsewhere = record.intervals(record.fetch(_BACKWARD_ELSEWHERE, **of))
+    executing = Intervals.union(begin, end).without(elsewhere)
     steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
     is_other = np.array([_waits_for_other(frames) for frames in stacks.frames], dtype=bool)[stacks.stack]
     waits = np.flatnonzero(stacks.is_waiting & stacks.is_inside(steps) & ~is_other)
