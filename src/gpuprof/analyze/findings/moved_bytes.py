@@ -205,7 +205,8 @@ _COUNTED = """
     ORDER BY root, layer, ordinal
 """
 _NODES = """
-    SELECT node_id, coalesce(parent_id, -1) AS parent, kind, name, coalesce(path_id, -1) AS path
+    SELECT node_id, coalesce(parent_id, -1) AS parent, kind, name, coalesce(path_id, -1) AS path,
+        coalesce(calls, 0) AS calls
     FROM call_tree WHERE process_id = {process} ORDER BY node_id
 """
 _TIMES = """
@@ -289,22 +290,23 @@ def _norms(
 
 
 def _paths_below(record: ProgramRecord, layers: set[str]) -> tuple[set[int], set[int]]:
-    """Return the paths of the outermost calls of layers, in both passes, and those of all calls in them."""
+    """Return the paths of the outermost calls of layers, in both passes, and those of all calls in them.
+
+    In the backward pass, a layer is a node without calls around those of the autograd engine.
+    """
     columns = record.fetch(_NODES, process=record.process_id)
-    rows = (columns[name].tolist() for name in ("node_id", "parent", "kind", "name", "path"))
-    inside: dict[int, bool] = {}  # whether a call that contains the node is one of the outermost
-    grouped: set[int] = set()  # nodes that only group what a layer did in the backward pass
+    rows = (columns[name].tolist() for name in ("node_id", "parent", "kind", "name", "path", "calls"))
+    inside: dict[int, bool] = {}  # of a layer: whether a call is around it
     outer, paths = set(), set()
-    for node, parent, kind, name, path in zip(*rows, strict=True):
-        is_layer = kind == "layer" and name in layers
-        is_inside = inside.get(parent, False)
-        if is_layer and path < 0:
-            grouped.add(node)
-        is_one = is_inside or is_layer or parent in grouped
-        inside[node] = is_one and path >= 0
-        if is_one and path >= 0:
+    for node, parent, kind, name, path, calls in zip(*rows, strict=True):
+        is_own = parent in inside or (kind == "layer" and name in layers)
+        if not is_own:
+            continue
+        is_in_call = inside.get(parent, False)
+        inside[node] = is_in_call or calls > 0
+        if calls > 0 and path >= 0:
             paths.add(path)
-            if not is_inside:
+            if not is_in_call:
                 outer.add(path)
     return outer, paths
 
