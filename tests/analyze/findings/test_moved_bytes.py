@@ -94,7 +94,11 @@ def test_lookups_of_a_large_part_of_the_steps_are_bounded_by_their_time(tmp_path
     assert finding.gain.run.high_ns == STEPS * 10 * MS
 
 
-@pytest.mark.parametrize("host", [look_up(), look_up(loading=10)], ids=["short", "in the loader"])
+@pytest.mark.parametrize(
+    "host",
+    [look_up(), look_up(loading=10), look_up(dense=0.5, forward=0.1, optimizer=20)],
+    ids=["short", "in the loader", "short with a long step of the optimizer"],
+)
 def test_short_lookups_and_those_of_a_loader_are_no_cause(host: TrainingHost, tmp_path: Path) -> None:
     run = gpuprof.open(host.write(tmp_path / "r.gpuprof"))
     assert result(run, Rule.LOOKUPS) == (Verdict.NOT_FOUND, None)

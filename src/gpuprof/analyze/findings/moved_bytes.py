@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from gpuprof.analyze.findings.record import ProgramRecord, StepTimes
     from gpuprof.analyze.whatif.intervals import Ints
 
-_OPTIMIZER, _LOADER = r"Optimizer.step#%", "enumerate(DataLoader)#%"
+# The optimizer's steps, and `zero_grad`, which releases gradients.
+_OPTIMIZER, _LOADER = "Optimizer.%", "enumerate(DataLoader)#%"
 _KERNELS = """
     SELECT work.start_ns AS begin_ns, work.start_ns + work.duration_ns AS end_ns,
         coalesce(work.launch_ns, -1) AS launch_ns, {chosen}
@@ -104,7 +105,8 @@ _TABLES = """
 def lookups(record: ProgramRecord) -> list[Draft] | Missing:
     """Find lookups of rows that are a large part of the steps, and dense gradients of embeddings.
 
-    A gradient of the size of the whole table makes the optimizer update all of its rows: its time counts.
+    A gradient of the size of the whole table makes the optimizer update and release all of its rows: its
+    time counts.
     """
     if record.steps is None:
         return Missing.STEPS
@@ -126,14 +128,14 @@ def lookups(record: ProgramRecord) -> list[Draft] | Missing:
         time = Intervals.union(begin[own], end[own])
         dense_ns = Intervals.union(begin[is_dense], end[is_dense]).total_ns
     share = _fraction_of_steps(record.steps, time)
+    if share < _LEAST_LOOKUPS:
+        return []
     has_dense_gradient = dense_ns >= _OF_GRADIENT * time.total_ns
     high = float(time.total_ns)
     if has_dense_gradient:
         time, high, share = _with_optimizer(record, record.steps, time, kernels, optimizing)
     elif kernels is not None:
         high = _high_end(record, kernels, 0.0)
-    if share < _LEAST_LOOKUPS:
-        return []
     values = {"share": share, "has_dense_gradient": has_dense_gradient}
     places = Places(spans=tuple(columns["span_id"][is_dense if has_dense_gradient else own][:3].tolist()))
     gain = TimeRange(0.0, high)
@@ -344,7 +346,7 @@ def padding(record: ProgramRecord) -> list[Draft] | Missing:
     if share < _LEAST_PADDING:
         return []
     time = record.in_model
-    for pattern in ("Optimizer.%", _LOADER):
+    for pattern in (_OPTIMIZER, _LOADER):
         time = time.without(record.spans(pattern, "span").covered)
     square = Intervals.union(*_times_of(record, _SQUARE))
     both = square.without(square.without(time))
