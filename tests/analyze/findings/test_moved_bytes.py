@@ -124,6 +124,25 @@ def test_lookups_on_a_gpu_are_bounded_by_their_kernels(tmp_path: Path) -> None:
     assert result(run, Rule.LOOKUPS) == (Verdict.NOT_FOUND, None)
 
 
+def test_a_dense_gradient_on_a_gpu_counts_the_kernels_of_the_optimizer(tmp_path: Path) -> None:
+    host = new_host()
+    for _ in range(STEPS):
+        with host.step():
+            with host.span("model", "layer"), host.span("aten::mm", "operator"):
+                host.launch("gemm", 3 * MS)
+            with (
+                host.span("EmbeddingBackward0", "backward"),
+                host.span("aten::embedding_dense_backward", "operator"),
+            ):
+                host.launch("embedding_backward_kernel", 2 * MS)
+            with host.span("Optimizer.step#SGD.step"), host.span("aten::add_", "operator"):
+                host.launch("multi_tensor_apply", MS)
+            host.wait()
+    finding = found(gpuprof.open(host.write(tmp_path / "r.gpuprof")))[Rule.LOOKUPS]
+    assert finding.values["has_dense_gradient"]
+    assert finding.gain.run.high_ns == pytest.approx(STEPS * 3 * MS, rel=0.01)
+
+
 # ---- normalization -----------------------------------------------------------------------------------------
 
 ELEMENTS = 64 * 256
