@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import queue
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -379,7 +383,10 @@ def norms_in_fp32() -> Cause:
 
 
 def computing_thread() -> Cause:
-    """Execute Python code in another thread, which takes the interpreter lock; a process is the repair."""
+    """Execute Python code in another thread, which takes the interpreter lock; a process is the repair.
+
+    The process needs as much of the processors as the thread.
+    """
     training = Training()
     is_wanted = threading.Event()
 
@@ -395,7 +402,17 @@ def computing_thread() -> Cause:
         training.steps(count)
         is_wanted.clear()
 
-    return Cause(slow, training.steps, None, Rule.INTERPRETER_LOCK, training.model)
+    code = "while True: sum(number * number % 7 for number in range(50_000))"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    process.send_signal(signal.SIGSTOP)
+    atexit.register(process.kill)
+
+    def repaired(count: int) -> None:
+        process.send_signal(signal.SIGCONT)
+        training.steps(count)
+        process.send_signal(signal.SIGSTOP)
+
+    return Cause(slow, repaired, None, Rule.INTERPRETER_LOCK, training.model)
 
 
 CAUSES: dict[str, Callable[[], Cause]] = {
