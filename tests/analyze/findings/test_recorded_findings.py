@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 
+import pytest
 import torch
 
 import gpuprof
@@ -65,7 +66,10 @@ class Fp32Norm(torch.nn.LayerNorm):
         return super().forward(values.float()).to(values.dtype)
 
 
-def test_normalization_in_fp32_has_the_time_of_both_passes(tmp_path: Path) -> None:
+def test_normalization_in_fp32_has_the_time_of_both_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuprof.analyze.ceilings.of_run.add_ceilings", lambda *_: None)  # takes seconds
     model = torch.nn.Sequential(Fp32Norm(64), torch.nn.Linear(64, 64, dtype=torch.bfloat16))
     with gpuprof.profile(model, work=True, out=tmp_path / "r.gpuprof") as recording:
         for _ in range(4):
@@ -76,7 +80,7 @@ def test_normalization_in_fp32_has_the_time_of_both_passes(tmp_path: Path) -> No
         1,
         "bfloat16",
     )
-    nodes = "name = '0' OR name LIKE '%: NativeLayerNormBackward0' OR name LIKE '%: ToCopyBackward0'"
+    nodes = "name = '0' OR regexp_matches(name, '(NativeLayerNormBackward0|ToCopyBackward0|AccumulateGrad)$')"
     query = f"SELECT sum(duration_ns) FROM spans WHERE kind IN ('layer', 'backward') AND ({nodes})"
     ((most,),) = recording.run.sql(query).fetchall()
     ((forward,),) = recording.run.sql("SELECT sum(duration_ns) FROM spans WHERE name = '0'").fetchall()

@@ -16,6 +16,12 @@ TOKENS = torch.tensor([[5, 6, 7, 0, 0, 0], [5, 0, 0, 0, 0, 0]])
 FACTS = {"tokens": 12, "padded": 8, "kept_by_trimming": 6}
 
 
+@pytest.fixture(autouse=True)
+def no_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padding needs no ceilings, which take seconds to measure."""
+    monkeypatch.setattr("gpuprof.analyze.ceilings.of_run.add_ceilings", lambda *_: None)
+
+
 class Model(torch.nn.Module):
     """Takes a mask and does not use it."""
 
