@@ -23,7 +23,7 @@ if __name__ == "__main__":
 import gpuprof
 from benchmarks._machine import describe_code, describe_machine
 from benchmarks._output import Column, plain_table, show
-from benchmarks.planted_causes import Training
+from benchmarks.planted_programs import Training
 from gpuprof.analyze.findings.engine import RULES
 from gpuprof.analyze.findings.record import ProgramRecord
 from gpuprof.run.folder import RunFolder

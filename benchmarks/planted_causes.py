@@ -1,69 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `run.whatif` predicts for planted causes, and what their removal gains in reality.
+"""What is predicted for planted causes, what their repair gains in reality, and which rules fire after it.
 
     python benchmarks/planted_causes.py [--cause NAME]... [--steps 20] [--pairs 20] [--json FILE|-]
+    python benchmarks/planted_causes.py --repaired 20 [--cause NAME]... [--steps 20] [--json FILE|-]
 
-Each cause is planted into the training step of a small transformer. The slow program is recorded and the
-gain of its repair predicted; then the slow and the repaired program run in turns without a recording.
-`real` is the difference of the medians of a step, with a bootstrap interval of 95%. `contains`: the
-predicted interval contains the real gain; `agrees`: it overlaps that of the real gain; `sign`: both are a
-gain, a loss, or not significant; unknown if only the prediction is significant. A replay predicts what is
-removed or made faster by a known factor. The gains of other causes (optimizer, threads, subnormal
-numbers) are those of `run.findings(rerun=True)`. Run it on a quiet machine. Ctrl-C ends it after the
-causes that are measured, which are printed and written.
+Each cause is planted into the training step of a small model (`planted_programs.py`). The slow program is
+recorded and the gain of its repair predicted; then the slow and the repaired program run in turns without a
+recording. `real` is the difference of the medians of a step, with a bootstrap interval of 95%. `contains`:
+the predicted interval contains the real gain; `agrees`: it overlaps that of the real gain; `sign`: both are a
+gain, a loss, or not significant; unknown if only the prediction is significant. Of a bound, the predicted
+interval begins at 0 and has the sign of its upper end.
+
+A replay predicts what is removed or made faster by a known factor. The gains of other causes are those of
+`run.findings(rerun=True)`: measured again (optimizer, threads, subnormal numbers), or bounds (padding, dense
+gradients, normalization in fp32, a computing thread).
+
+`--repaired N` records each repaired program N times, and the example. A rule that finds something there is
+printed with the number of runs. Run both on a quiet machine. Ctrl-C ends it after the causes that are
+measured, which are printed and written.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
-import os
-import queue
+import json
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import torch
-from torch.nn import functional
-from torch.utils.data import DataLoader
 
 import gpuprof
 from benchmarks._machine import describe_code, describe_machine
 from benchmarks._output import Column, plain_table, show
-from examples.transformer import LanguageModel
+from benchmarks.planted_programs import CAUSES, Cause, Steps
+from gpuprof.analyze.ceilings import of_run
 from gpuprof.analyze.findings.finding import GainKind, Rule
-from gpuprof.record.processor import usable_processors
+from gpuprof.analyze.findings.text import title
 
-Steps = Callable[[int], None]
 FEWEST_STEPS = 20  # for findings, which depend on how steady the steps are
 LEAST_GAIN = 0.02  # of a step, that is significant
-
-
-@dataclass
-class Cause:
-    """A slow program and its repair.
-
-    `changes` are what `run.whatif` is given. If no replay has the repair, it is None, and `rule` is that of
-    the finding, whose gain is measured by a re-run of what `model` and the rest of the program calculate.
-    """
-
-    slow: Steps
-    repaired: Steps
-    changes: dict[str, Any] | None
-    rule: Rule | None = None
-    model: torch.nn.Module | None = None
-    batch: int = 1  # steps of one measurement; more where a queue needs them
+WITH_RERUN = (Rule.OPTIMIZER, Rule.THREADS, Rule.SUBNORMALS)
+EXAMPLE = "the example"
+# What is true of a program after its repair, too.
+TRUE_FINDINGS = {EXAMPLE: {Rule.OPTIMIZER}, "sleeping loader, 1 worker": {Rule.LOADER}}
 
 
 @dataclass(frozen=True)
@@ -73,282 +65,27 @@ class Predicted:
     low_ms: float
     high_ms: float
     confidence: float
-
-
-class Training:
-    """Trains a small language model."""
-
-    def __init__(self, layers: int = 4, *, fused: bool = True) -> None:
-        torch.manual_seed(0)
-        self.tokens = torch.randint(0, 512, (4, 65))
-        self.model = LanguageModel(layers, width=128, heads=4, context=64)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), fused=fused)
-
-    def step(self, tokens: torch.Tensor | None = None) -> None:
-        """Train with a batch of `tokens` (4 x 65 numbers), or always the same one."""
-        tokens = self.tokens if tokens is None else tokens
-        loss = functional.cross_entropy(self.model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-
-    def steps(self, count: int) -> None:
-        """Train with the same batch."""
-        for _ in range(count):
-            self.step()
-
-
-class Samples:
-    """Samples that take time to fetch."""
-
-    def __init__(self, fetch: Callable[[], None]) -> None:
-        self.fetch = fetch
-        self.sample = torch.randint(0, 512, (65,))
-
-    def __len__(self) -> int:
-        return 100_000
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        self.fetch()
-        return self.sample
-
-
-def compute() -> None:
-    """Compute for some milliseconds."""
-    total = 0
-    for number in range(50_000):
-        total += number * number % 7
-
-
-def in_process_loader() -> Cause:
-    """Fetch in the main process, by computing."""
-    training = Training()
-    batches = iter(DataLoader(Samples(compute), batch_size=4))
-
-    def slow(count: int) -> None:
-        for _ in range(count):
-            training.step(next(batches))
-
-    return Cause(slow, training.steps, {"remove": "enumerate(DataLoader)*"})
-
-
-def sleeping_loader(workers: int) -> Cause:
-    """Fetch in the main process, by waiting; workers are the repair."""
-    training = Training()
-    samples = Samples(lambda: time.sleep(0.012))
-    batches = iter(DataLoader(samples, batch_size=4))
-    fetched = iter(DataLoader(samples, batch_size=4, num_workers=workers))
-
-    def take(batches: Iterator[torch.Tensor]) -> Steps:
-        def steps(count: int) -> None:
-            for _ in range(count):
-                training.step(next(batches))
-
-        return steps
-
-    take(fetched)(4 * workers)  # the queue is full
-    return Cause(take(batches), take(fetched), {"workers": workers}, batch=10 * workers)
-
-
-def collections() -> Cause:
-    """Collect all garbage in each step."""
-    training = Training(2)
-    kept = [{number: [number]} for number in range(60_000)]
-
-    def collect() -> None:
-        gc.collect()
-
-    def slow(count: int) -> None:
-        for _ in range(count):
-            training.step()
-            collect()
-        assert kept
-
-    return Cause(slow, training.steps, {"remove": "gc:*"})
-
-
-def logged_norms() -> Cause:
-    """Write the norms of all parameters and gradients to a log in each step."""
-    training = Training()
-    log = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the program
-
-    def write_norms() -> None:
-        for name, parameter in list(training.model.named_parameters()) * 3:
-            gradient = parameter.grad
-            assert gradient is not None
-            print(name, parameter.norm().item(), gradient.norm().item(), file=log)
-
-    def slow(count: int) -> None:
-        for _ in range(count):
-            training.step()
-            with gpuprof.span("log"):
-                write_norms()
-
-    return Cause(slow, training.steps, {"remove": "span:log"})
-
-
-def two_layers_more() -> Cause:
-    """Remove two of six blocks; their part of the optimizer's step has no name in the recording."""
-    large, small = Training(6), Training(4)
-    return Cause(large.steps, small.steps, {"remove": ["layer:layers.4", "layer:layers.5"]})
-
-
-def prefetched() -> Cause:
-    """Fetch ahead in a thread: this time is hidden."""
-    training = Training()
-
-    def queued(fetch: Callable[[], None]) -> Steps:
-        batches: queue.Queue[torch.Tensor] = queue.Queue(2)
-
-        def produce() -> None:
-            while True:
-                with gpuprof.span("fetch"):
-                    fetch()
-                batches.put(training.tokens)
-
-        threading.Thread(target=produce, daemon=True).start()
-
-        def steps(count: int) -> None:
-            for _ in range(count):
-                training.step(batches.get())
-
-        return steps
-
-    return Cause(queued(lambda: time.sleep(0.008)), queued(lambda: None), {"remove": "span:fetch"})
-
-
-def waiting_for_a_file() -> Cause:
-    """Wait in each step, as for a file or a lock."""
-    training = Training()
-
-    def wait() -> None:
-        time.sleep(0.02)
-
-    def slow(count: int) -> None:
-        for _ in range(count):
-            training.step()
-            wait()
-
-    return Cause(slow, training.steps, {"remove": "python:*wait"})
-
-
-def waiting_for_a_lock() -> Cause:
-    """Wait in each step for a lock that another thread holds."""
-    training = Training()
-    lock, is_held, is_wanted = threading.Lock(), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        while True:
-            is_wanted.wait()
-            is_wanted.clear()
-            with lock:
-                is_held.set()
-                time.sleep(0.02)
-
-    threading.Thread(target=hold, daemon=True).start()
-
-    def take_lock() -> None:
-        is_wanted.set()
-        is_held.wait()
-        is_held.clear()
-        with lock:
-            pass
-
-    def slow(count: int) -> None:
-        for _ in range(count):
-            training.step()
-            take_lock()
-
-    return Cause(slow, training.steps, {"remove": "python:*take_lock"})
-
-
-def optimizer_loop() -> Cause:
-    """Update parameter by parameter; the fused optimizer is the repair."""
-    training = Training(fused=False)
-    return Cause(training.steps, Training().steps, None, Rule.OPTIMIZER, training.model)
-
-
-def too_many_threads() -> Cause:
-    """Calculate with four times as many threads as there are processors."""
-    training = Training()
-    processors = len(usable_processors())
-
-    def with_threads(count: int) -> Steps:
-        def steps(number: int) -> None:
-            torch.set_num_threads(count)  # and it remains, because the recording reads it at its end
-            training.steps(number)
-
-        return steps
-
-    slow, repaired = with_threads(4 * processors), with_threads(processors)
-    return Cause(slow, repaired, None, Rule.THREADS, training.model)
-
-
-def subnormal_numbers() -> Cause:
-    """Calculate with numbers below the normal range, which are zero after the repair."""
-    training = Training()
-    values = torch.full((1_000_000,), -100.0)
-
-    def flushing(flush: bool) -> Steps:
-        def steps(count: int) -> None:
-            torch.set_flush_denormal(flush)
-            for _ in range(count):
-                training.step()
-                functional.softplus(values)
-            torch.set_flush_denormal(False)
-
-        return steps
-
-    return Cause(flushing(False), flushing(True), None, Rule.SUBNORMALS, training.model)
-
-
-def faster_function() -> Cause:
-    """Make a function before each step three times as fast."""
-    training = Training()
-
-    def part(rounds: int) -> Steps:
-        def normalize() -> None:
-            with gpuprof.span("normalize"):
-                for _ in range(rounds):
-                    compute()
-
-        def steps(count: int) -> None:
-            for _ in range(count):
-                normalize()
-                training.step()
-
-        return steps
-
-    return Cause(part(6), part(2), {"speed_up": {"span:normalize": 3}})
-
-
-CAUSES: dict[str, Callable[[], Cause]] = {
-    "loader in the main process": in_process_loader,
-    "sleeping loader, 1 worker": lambda: sleeping_loader(1),
-    "sleeping loader, 2 workers": lambda: sleeping_loader(2),
-    "garbage collection": collections,
-    "logged norms": logged_norms,
-    "two of six layers": two_layers_more,
-    "prefetched batches": prefetched,
-    "wait in each step": waiting_for_a_file,
-    "lock in each step": waiting_for_a_lock,
-    "optimizer loop": optimizer_loop,
-    "too many threads": too_many_threads,
-    "subnormal numbers": subnormal_numbers,
-    "function 3 times as fast": faster_function,
-}
+    is_bound: bool = False
+
+    @property
+    def middle_ms(self) -> float:
+        """A single value: the upper end of a bound, else the middle."""
+        return self.high_ms if self.is_bound else (self.low_ms + self.high_ms) / 2
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
     parser = argparse.ArgumentParser(description="Predicted and real gains of planted causes.")
-    parser.add_argument("--cause", action="append", choices=list(CAUSES), help="only this; repeatable")
+    parser.add_argument("--cause", action="append", choices=[*CAUSES, EXAMPLE], help="only this; repeatable")
     parser.add_argument("--steps", type=int, default=20, help="recorded steps (%(default)s)")
     parser.add_argument("--pairs", type=int, default=20, help="measurements of each side (%(default)s)")
+    parser.add_argument("--repaired", type=int, metavar="N", help="record repaired programs N times instead")
     parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output, no table")
     options = parser.parse_args(arguments)
+    if options.repaired:
+        return repaired(options)
     rows: list[dict[str, Any]] = []
-    causes = options.cause or list(CAUSES)
+    causes = [each for each in options.cause or CAUSES if each in CAUSES]
     with contextlib.suppress(KeyboardInterrupt):
         for name in causes:
             rows.append(measure(name, options.steps, options.pairs))
@@ -387,6 +124,100 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if result["is_complete"] else 130
 
 
+def repaired(options: argparse.Namespace) -> int:
+    """Record the repaired programs, print which rules find something, and return the exit code."""
+    names = options.cause or [*CAUSES, EXAMPLE]
+    rows: list[dict[str, Any]] = []
+    with contextlib.suppress(KeyboardInterrupt):
+        for name in names:
+            rows.append(silence(name, options.repaired, max(options.steps, FEWEST_STEPS)))
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    runs = options.repaired * len(rows)
+    by_rule = {
+        rule.value: runs - sum(row["wrong"].get(rule.value, 0) for row in rows if row["wrong"])
+        for rule in Rule
+    }
+    result = {
+        "benchmark": "planted_causes --repaired",
+        "machine": describe_machine(),
+        "gpuprof": describe_code(),
+        "steps": max(options.steps, FEWEST_STEPS),
+        "runs_of_each": options.repaired,
+        "runs": runs,
+        "silent_runs_by_rule": by_rule,
+        "is_complete": len(rows) == len(names),
+        "rows": rows,
+    }
+    columns = [
+        Column("repaired program", 28, lambda row: str(row["program"])),
+        Column("rule of the cause", 18, lambda row: str(row["rule"] or "-")),
+        Column("silent", 9, lambda row: f"{row['silent']} of {row['runs']}"),
+        Column("true findings", 20, lambda row: _counts(row["true"])),
+        Column("wrong findings", 40, lambda row: _counts(row["wrong"])),
+    ]
+    always = sum(count == runs for count in by_rule.values())
+    total = f"{always} of {len(by_rule)} rules have no wrong finding in {runs} runs\n"
+    show(result, f"{plain_table(columns, rows)}\n{total}", options.json, indent=1)
+    return 0 if result["is_complete"] else 130
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{rule} {count}" for rule, count in found.items()) or "-"
+
+
+def silence(name: str, runs: int, steps: int) -> dict[str, Any]:
+    """Record a repaired program some times and count the runs in which each rule finds something."""
+    torch.set_num_threads(1)
+    cause = None if name == EXAMPLE else CAUSES[name]()
+    found: Counter[str] = Counter()
+    silent = 0
+    titles: list[str] = []
+    true = {rule.value for rule in TRUE_FINDINGS.get(name, ())}
+    rule = None if cause is None or cause.rule is None else cause.rule.value
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "r.gpuprof"
+            run = _recorded_example(out, steps) if cause is None else _recorded(cause, out, steps)
+            findings = list(run.findings())
+        rules = {each.rule.value for each in findings}
+        titles += [title(each) for each in findings if each.rule.value not in true]
+        found.update(rules)
+        silent += rules <= true if rule is None else rule not in rules
+    return {
+        "program": name,
+        "rule": rule,
+        "runs": runs,
+        "silent": silent,
+        "true": {each: count for each, count in found.items() if each in true},
+        "wrong": {each: count for each, count in found.items() if each not in true},
+        "titles": titles,
+    }
+
+
+def _recorded(cause: Cause, out: Path, steps: int) -> gpuprof.Run:
+    cause.repaired(2 * cause.batch)
+    return recorded((), cause.repaired, steps, out)
+
+
+def recorded(models: tuple[torch.nn.Module, ...], program: Steps, steps: int, out: Path) -> gpuprof.Run:
+    """Record steps of a program with everything that rules need.
+
+    No rule for CPUs uses the ceilings of the machine, which take seconds to measure.
+    """
+    recording = gpuprof.profile(*models, python=True, work=True, out=out)
+    with mock.patch.object(of_run, "add_ceilings"), recording:
+        program(steps)
+    return recording.run
+
+
+def _recorded_example(out: Path, steps: int) -> gpuprof.Run:
+    """Record the example as a user does."""
+    example = Path(__file__).resolve().parent.parent / "examples" / "transformer.py"
+    command = [sys.executable, "-m", "gpuprof", "run", "--out", str(out), str(example)]
+    subprocess.run([*command, "--steps", str(steps)], check=True, capture_output=True)
+    return gpuprof.open(out)
+
+
 def measure(name: str, steps: int, pairs: int) -> dict[str, Any]:
     """Record, predict, and measure one cause; times in milliseconds a step."""
     torch.set_num_threads(1)
@@ -412,10 +243,10 @@ def measure(name: str, steps: int, pairs: int) -> dict[str, Any]:
     return row | {
         "low_ms": low,
         "high_ms": high,
-        "ratio": (low + high) / 2 / real if is_gain else None,
+        "ratio": found.middle_ms / real if is_gain else None,
         "agrees": low <= real_high and real_low <= high,
         "contains": low <= real <= high,
-        "sign": same_sign((low + high) / 2, (real_low, real, real_high), least),
+        "sign": same_sign(found.middle_ms, (real_low, real, real_high), least),
         "confidence": found.confidence,
     }
 
@@ -434,17 +265,21 @@ def same_sign(predicted: float, real: tuple[float, float, float], least: float) 
 
 
 def measured_again(cause: Cause, steps: int) -> Predicted | None:
-    """Record the slow program and measure the gain of its repair again; None if its rule has no such gain."""
+    """Record the slow program and return the gain of its finding; None if its rule has no such gain.
+
+    Of a rule with a re-run, that is the gain of the re-run. Other rules have a bound.
+    """
     cause.slow(1)
     models = () if cause.model is None else (cause.model,)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "r.gpuprof"
-        with gpuprof.profile(*models, work=True, out=out) as recording:
-            cause.slow(max(steps, FEWEST_STEPS))
-        found = recording.run.findings(rerun=True)
+        run = recorded(models, cause.slow, max(steps, FEWEST_STEPS), out)
+        found = run.findings(rerun=True)
+    kind = GainKind.RERUN if cause.rule in WITH_RERUN else GainKind.BOUND
     for each in found:
-        if each.rule is cause.rule and each.gain.kind is GainKind.RERUN and each.gain.step is not None:
-            return Predicted(each.gain.step.low_ns / 1e6, each.gain.step.high_ns / 1e6, each.confidence)
+        if each.rule is cause.rule and each.gain.kind is kind and each.gain.step is not None:
+            low_ns, high_ns = each.gain.step.low_ns, each.gain.step.high_ns
+            return Predicted(low_ns / 1e6, high_ns / 1e6, each.confidence, is_bound=kind is GainKind.BOUND)
     return None
 
 

@@ -35,6 +35,7 @@ class TrainingHost(Host):
     settings: dict[str, Any] | None = None
     sources: tuple[str, ...] = ("operators", "python", "gc", "kernels")
     cores: int = 4
+    source_of_steps: str = "span"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,7 +137,7 @@ class TrainingHost(Host):
                 "begin_ns": begin,
                 "end_ns": end,
                 "kind": "training",
-                "source": "span",
+                "source": self.source_of_steps,
                 **unknown,
             }
             for index, (begin, end) in enumerate(self.steps)

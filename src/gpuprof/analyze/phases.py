@@ -64,7 +64,8 @@ class StepFigures:
     """The steps of a process.
 
     The first `warm_up_steps` are slower than the steady ones (`warm_up_steps_of`), and take `warm_up_ns`.
-    `count` and `total_ns` are of all steps, the other figures of those after the warm-up. `interval_ns` is
+    `count` and `total_ns` are of all steps, the other figures of those after the first `left_out` ones
+    (`steps_left_out`). `interval_ns` is
     the 90% interval of the median, None with fewer than five steps; `mean_interval_ns` is that of the mean.
     The mean includes a cause that only few steps have. `parts` are fractions of the time of
     these steps, None for a part that was not recorded. `waits` are fractions of it, too: what the main thread
@@ -84,6 +85,7 @@ class StepFigures:
     warm_up_ns: int = 0
     mean_ns: float | None = None
     mean_interval_ns: tuple[float, float] | None = None
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,18 @@ def warm_up_steps_of(durations_ns: npt.NDArray[np.float64]) -> int:
     return int(np.logical_and.accumulate(first > high + _FENCE * (high - low)).sum())
 
 
+def steps_left_out(durations_ns: npt.NDArray[np.float64], source: str) -> int:
+    """Return how many of the first steps figures leave out: those of the warm-up, and an incomplete one.
+
+    A step that ends with the optimizer's begins where the one before ends. The first one begins with its
+    first recorded call, so what the loop did before it, or the recording did not see, is missing. It is
+    left out if five others remain.
+    """
+    warm_up = warm_up_steps_of(durations_ns)
+    is_complete = source != "optimizer" or len(durations_ns) <= _FEWEST_WARM_STEPS
+    return warm_up if is_complete else max(warm_up, 1)
+
+
 def ranks_of(meta: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Return the ranks and process ids of the processes that a launcher has numbered, in order of rank."""
     processes = meta.get("processes") or ()
@@ -237,7 +251,8 @@ def _imports(run: RunFolder, process_id: Any) -> dict[str, int] | None:
 def _figures(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> StepFigures:
     all_durations = np.array([step[1] - step[0] for step in steps], dtype=np.float64)
     warm_up = warm_up_steps_of(all_durations)
-    warm, durations = steps[warm_up:], all_durations[warm_up:]
+    left_out = steps_left_out(all_durations, steps[0][3])
+    warm, durations = steps[left_out:], all_durations[left_out:]
     estimate = quantile_so_far(durations, 0.5, CONFIDENCE)
     whole = durations.sum()
     parts: dict[str, float | None] = {}
@@ -258,6 +273,7 @@ def _figures(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> S
         warm_up_ns=sum(step[1] - step[0] for step in steps[:warm_up]),
         mean_ns=float(durations.mean()),
         mean_interval_ns=mean_interval(durations),
+        left_out=left_out,
     )
 
 

@@ -28,7 +28,7 @@ def read_work(
 
     `origin_ns` is the run's origin on the monotonic clock.
     """
-    keys = ("roots", "threads", "page_faults", "given", "gpu", "signatures", "trace")
+    keys = ("roots", "threads", "page_faults", "given", "gpu", "signatures", "trace", "padding")
     files = (segments / WORK_FACTS, segments / WORK_ROWS)
     rows, facts, damage = _read(connection, "work", files, keys, DamageCode.WORK)
     if facts is None:
@@ -86,6 +86,7 @@ def _read(
             "gpu": None,
             "signatures": {},
             "trace": None,
+            "padding": None,
             **json.loads(files[0].read_text(encoding="utf-8")),
         }
         known = {key: facts[key] for key in keys}

@@ -105,6 +105,51 @@ def test_copies_of_pinned_memory_are_no_cause(tmp_path: Path) -> None:
     assert findings(tmp_path, copy_batches(pageable=False)) == {}
 
 
+def free_memory(*, frees: bool, records_calls: bool = True) -> TrainingHost:
+    """Free and allocate GPU memory in each step from the fifth on; `cudaFree` waits for the GPU."""
+    host = new_host()
+    for number in range(STEPS):
+        with host.step(), host.span("model", "layer"):
+            if records_calls:
+                with host.span("cudaLaunchKernel", "operator"):
+                    host.work(5 * US)
+            host.launch("gemm", 400 * US)
+            if records_calls and (number == 0 or (frees and number > 3)):
+                with host.span("cudaFree", "operator"):
+                    host.work(max(0, host.ends_ns[7] - host.now_ns) + 100 * US)
+                with host.span("cudaMalloc", "operator"):
+                    host.work(200 * US)
+            host.work(300 * US)
+    host.wait()
+    return host
+
+
+def test_allocations_after_the_warm_up_are_replayed_without(tmp_path: Path) -> None:
+    slow, fast = free_memory(frees=True), free_memory(frees=False)
+    finding = findings(tmp_path, slow)[Rule.ALLOCATIONS]
+    assert (finding.values["allocated"], finding.values["freed"]) == (STEPS - 4, STEPS - 4)
+    assert finding.gain.kind is GainKind.REPLAYED
+    real_ns = slow.now_ns - fast.now_ns
+    assert finding.gain.run.low_ns <= 1.01 * real_ns
+    assert finding.gain.run.high_ns >= 0.99 * real_ns
+    # The GPU's work, for which cudaFree waits, remains.
+    assert finding.gain.run.high_ns < finding.cost_run_ns
+
+
+@pytest.mark.parametrize(
+    ("records_calls", "expected"),
+    [(True, (Verdict.NOT_FOUND, None)), (False, (Verdict.UNKNOWN, Missing.ALLOCATIONS))],
+    ids=["calls recorded", "calls not recorded"],
+)
+def test_allocations_are_unknown_where_calls_of_cuda_were_not_recorded(
+    records_calls: bool, expected: tuple[Verdict, Missing | None], tmp_path: Path
+) -> None:
+    host = free_memory(frees=False, records_calls=records_calls)
+    run = gpuprof.open(host.write(tmp_path / "r.gpuprof"))
+    (result,) = [each for each in run.findings().results if each.rule is Rule.ALLOCATIONS]
+    assert (result.verdict, result.missing) == expected
+
+
 def test_the_rules_are_silent_where_there_is_no_gpu_and_unknown_where_it_was_not_recorded(
     tmp_path: Path,
 ) -> None:

@@ -88,6 +88,17 @@ def test_equal_operators_are_no_cause(host: TrainingHost, shapes: dict[str, str]
     assert list(counted(host.write(tmp_path / "r.gpuprof"), shapes).findings()) == []
 
 
+def test_a_difference_that_fresh_memory_explains_is_no_cause(tmp_path: Path) -> None:
+    """One layer gets memory that the process has not used before, 8 MB in 2,000 pages of 5 us."""
+    path = activate("b").write(tmp_path / "r.gpuprof")
+    counted(path, EQUAL)
+    assert result(gpuprof.open(path), Rule.SLOW_OPERATORS) == (Verdict.FOUND, None)
+    change_meta(
+        path, work={"roots": ["model"], "page_faults": [{"resource": "page_fault", "value": 5_000.0}]}
+    )
+    assert result(gpuprof.open(path), Rule.SLOW_OPERATORS) == (Verdict.NOT_FOUND, None)
+
+
 def test_without_counted_work_the_shapes_are_unknown(tmp_path: Path) -> None:
     run = gpuprof.open(activate("b").write(tmp_path / "r.gpuprof"))
     assert result(run, Rule.SLOW_OPERATORS) == (Verdict.UNKNOWN, Missing.WORK)

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings of a training that is recorded here: its settings, collections and operators reach the rules."""
 
+# mypy: allow-subclassing-any
+
 from __future__ import annotations
 
 import gc
 from pathlib import Path
 
+import pytest
 import torch
 
 import gpuprof
 from gpuprof.analyze.findings.finding import GainKind, Rule, Verdict
+from gpuprof.analyze.findings.moved_bytes import fp32_norms
+from gpuprof.analyze.findings.record import ProgramRecord
+from gpuprof.run.folder import RunFolder
 
 
 def train(folder: Path, *, collects: bool, fused: bool) -> gpuprof.Run:
@@ -50,3 +56,35 @@ def test_the_loop_of_a_recorded_optimizer_is_not_overlooked(tmp_path: Path) -> N
     found = train(tmp_path, collects=False, fused=False).findings()
     verdicts = {each.rule: each.verdict for each in found.results}
     assert verdicts[Rule.OPTIMIZER] in (Verdict.FOUND, Verdict.NOT_SIGNIFICANT)
+
+
+class Fp32Norm(torch.nn.LayerNorm):
+    """Calculates in fp32."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the normalized values in the type of the input."""
+        return super().forward(values.float()).to(values.dtype)
+
+
+def test_normalization_in_fp32_has_the_time_of_both_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuprof.analyze.ceilings.of_run.add_ceilings", lambda *_: None)  # takes seconds
+    model = torch.nn.Sequential(Fp32Norm(64), torch.nn.Linear(64, 64, dtype=torch.bfloat16))
+    with gpuprof.profile(model, work=True, out=tmp_path / "r.gpuprof") as recording:
+        for _ in range(4):
+            model(torch.ones(8, 64, dtype=torch.bfloat16)).float().sum().backward()
+    (draft,) = fp32_norms(ProgramRecord(RunFolder(recording.run.path)))
+    assert (draft.values["type"], draft.values["layers"], draft.values["dtype"]) == (
+        "Fp32Norm",
+        1,
+        "bfloat16",
+    )
+    nodes = "name = '0' OR regexp_matches(name, '(NativeLayerNormBackward0|ToCopyBackward0|AccumulateGrad)$')"
+    query = f"SELECT sum(duration_ns) FROM spans WHERE kind IN ('layer', 'backward') AND ({nodes})"
+    ((most,),) = recording.run.sql(query).fetchall()
+    ((forward,),) = recording.run.sql("SELECT sum(duration_ns) FROM spans WHERE name = '0'").fetchall()
+    assert forward < draft.time.total_ns <= most
+    # Of 20 bytes an element (a cast, the normalization and a cast back), 4 remain.
+    assert 0.15 < draft.values["remaining"] < 0.25
+    assert draft.gain.high_ns == draft.time.total_ns * (1 - draft.values["remaining"])

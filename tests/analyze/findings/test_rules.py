@@ -5,14 +5,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 from run_edits import forget_parts, parquet_of
+from simulated_gpu import write_table
+from simulated_program import PROCESS
 from simulated_training import ADAMW_NS, MS, Planted, TrainingHost, settings, train
 
 import gpuprof
 from gpuprof.analyze.findings.engine import Findings
 from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, Verdict
+from gpuprof.analyze.findings.messages import FACTORS, FIXES, MEANINGS_OF_FACTORS, RULES, TITLES
+from gpuprof.analyze.findings.text import explanation
 from gpuprof.analyze.whatif.step_gain import REPLAY_ERROR
+from gpuprof.text.messages import Messages
 
 CLEAN = Planted()
 STEPS = 12
@@ -236,6 +242,33 @@ def test_a_function_that_is_most_of_a_span_has_the_place_and_time_of_the_span(
     assert finding.cost_run_ns == pytest.approx(STEPS * (5 + (own_ms if span else 0)) * MS, rel=0.05)
 
 
+def with_waited_time(path: Path, host: TrainingHost, waited: float) -> Findings:
+    """Write a run whose main thread waited for so many ms, as the kernel counts it."""
+    folder = host.write(path)
+    row = {"process_id": PROCESS, "thread_id": PROCESS, "name": "main", "waiting_ns": round(waited * MS)}
+    with duckdb.connect() as connection:
+        write_table(connection, folder, "threads", [row])
+    return gpuprof.open(folder).findings()
+
+
+def test_waits_that_the_kernel_did_not_count_are_no_cause(tmp_path: Path) -> None:
+    """On a busy machine, samples of a thread that is ready look like waits until it runs again."""
+    host = train(TrainingHost(settings=settings()), Planted(sleep=9))
+    found = with_waited_time(tmp_path / "r.gpuprof", host, 0)
+    assert Rule.WAITING not in {each.rule for each in found}
+    host = wait_for_the_lock("torch.relu")
+    found = with_waited_time(tmp_path / "lock.gpuprof", host, 0)
+    assert Rule.INTERPRETER_LOCK not in {each.rule for each in found}
+
+
+def test_the_low_end_of_a_wait_is_what_the_kernel_counted(tmp_path: Path) -> None:
+    host = train(TrainingHost(settings=settings()), Planted(sleep=9))
+    finding = only(with_waited_time(tmp_path / "r.gpuprof", host, 0.75 * STEPS * 9))
+    assert finding.rule is Rule.WAITING
+    assert finding.gain.run.low_ns == pytest.approx(0.75 * STEPS * 9 * MS, rel=0.05)
+    assert finding.gain.run.high_ns == pytest.approx(STEPS * 9 * MS, rel=0.05)
+
+
 # ---- evidence ----------------------------------------------------------------------------------------------
 
 ALL = Planted(load=20, log=12, values=50, collect=20, sleep=9, import_=100, startup=300, is_fused=False)
@@ -273,6 +306,55 @@ def test_a_run_without_times_of_samples_has_rules_without_a_result(tmp_path: Pat
     found = gpuprof.open(path).findings()
     assert Rule.WAITING not in {each.rule for each in found}
     assert {each.rule for each in found.results} == set(Rule) - {Rule.ATTENTION, Rule.SUBNORMALS}
+
+
+# ---- steps whose begin is unknown --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("source", "is_left_out"), [("optimizer", True), ("span", False)])
+def test_a_first_step_whose_begin_was_not_recorded_is_left_out(
+    source: str, is_left_out: bool, tmp_path: Path
+) -> None:
+    """The recording begins before the optimizer's step of 5 ms; all others take 50 ms."""
+    host = TrainingHost(settings=settings(fused=True), source_of_steps=source)
+    with host.step():
+        host.operator("aten::_fused_adamw_", 5 * MS)
+    found = gpuprof.open(train(host, Planted(collect=20), STEPS).write(tmp_path / "r.gpuprof")).findings()
+    finding = only(found)
+    assert found.mean_step_ns == pytest.approx(
+        50 * MS if is_left_out else (5 + STEPS * 50) * MS / (STEPS + 1)
+    )
+    assert finding.cost_step_ns == pytest.approx(20 * MS * (1 if is_left_out else STEPS / (STEPS + 1)))
+
+
+def test_of_few_steps_the_first_one_remains(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings(fused=True), source_of_steps="optimizer")
+    with host.step():
+        host.operator("aten::_fused_adamw_", 5 * MS)
+    found = gpuprof.open(train(host, Planted(collect=20), 4).write(tmp_path / "r.gpuprof")).findings()
+    assert found.mean_step_ns == pytest.approx((5 + 4 * 50) * MS / 5)
+
+
+# ---- texts -------------------------------------------------------------------------------------------------
+
+
+def test_each_factor_of_a_confidence_is_explained_once(tmp_path: Path) -> None:
+    found = findings_of(tmp_path, ALL)
+    lines = explanation(found, "r.gpuprof").splitlines()
+    for name in {name for each in found for name in each.factors}:
+        assert sum(line.startswith(f"   {FACTORS.text(name, {})}: ") for line in lines) == 1
+    assert {name for each in found for name in each.factors} >= {
+        "replayed",
+        "explained",
+        "steadiness",
+        "bound",
+    }
+    assert MEANINGS_OF_FACTORS.codes == FACTORS.codes
+
+
+@pytest.mark.parametrize("texts", [TITLES, FIXES, RULES])
+def test_each_rule_has_its_texts(texts: Messages) -> None:
+    assert texts.codes == {rule.value for rule in Rule}
 
 
 # ---- compilations, gradients ------------------------------------------------------------------------------
@@ -342,3 +424,41 @@ def test_gradients_that_are_released_are_no_cause(tmp_path: Path) -> None:
     found = gpuprof.open(set_to_zero(zeroes=False).write(tmp_path / "r.gpuprof")).findings()
     assert list(found) == []
     assert {each.rule: each.verdict for each in found.results}[Rule.ZEROING] is Verdict.NOT_FOUND
+
+
+# ---- interpreter lock --------------------------------------------------------------------------------------
+
+
+def wait_for_the_lock(call: str, *, computes: bool = True) -> TrainingHost:
+    """Wait for 12 ms in an operator of each step, while another thread computes or waits."""
+    host = TrainingHost(settings=settings(fused=True))
+    for _ in range(STEPS):
+        with host.step(), host.span("model", "layer"), host.function("Model.forward (model.py:3)"):
+            host.operator("aten::mm", 20 * MS)
+            with host.function(f"{call} (built-in)"):
+                host._pass(12 * MS, on_processor=False)
+    other = {"thread_id": PROCESS + 1, "frames": ["prepare (data.py:7)"], "cpu_ns": MS if computes else 0}
+    host.samples += [{**each, **other} for each in host.samples]
+    return host
+
+
+def test_waits_while_another_thread_executes_python_are_bounded(tmp_path: Path) -> None:
+    run = gpuprof.open(wait_for_the_lock("torch.relu").write(tmp_path / "r.gpuprof"))
+    finding = only(run.findings())
+    assert finding.rule is Rule.INTERPRETER_LOCK
+    assert finding.values == {"thread": PROCESS + 1, "function": "prepare (data.py:7)"}
+    assert (finding.gain.kind, finding.gain.run.low_ns) == (GainKind.BOUND, 0)
+    assert finding.gain.run.high_ns == pytest.approx(STEPS * 12 * MS, rel=0.1)
+    for figure in finding.evidence:
+        assert run.sql(figure.sql).fetchall() == [(figure.value,)]
+
+
+@pytest.mark.parametrize(
+    ("call", "computes"), [("torch.relu", False), ("queue.get", True), ("self._lock.acquire", True)]
+)
+def test_waits_for_something_else_are_not_for_the_interpreter_lock(
+    call: str, computes: bool, tmp_path: Path
+) -> None:
+    run = gpuprof.open(wait_for_the_lock(call, computes=computes).write(tmp_path / "r.gpuprof"))
+    (result,) = [each for each in run.findings().results if each.rule is Rule.INTERPRETER_LOCK]
+    assert result.verdict is Verdict.NOT_FOUND

@@ -11,7 +11,7 @@ import pytest
 
 import gpuprof
 from benchmarks.public_traces import replayed
-from gpuprof.analyze.findings.finding import Rule
+from gpuprof.analyze.findings.finding import Missing, Rule, Verdict
 
 TRACES = Path(__file__).parent / "traces"
 
@@ -64,6 +64,21 @@ def test_a_small_model_on_a_large_gpu_is_launch_bound(tmp_path: Path) -> None:
     # The work on the GPU remains.
     assert 0 < finding.gain.step.high_ns <= step_ns - 0.9 * kernels_us * 1000
     assert finding.values["idle_share"] == pytest.approx(1 - kernels_us * 1000 / step_ns, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("hta_mi250_toy_training.json.gz", (Verdict.NOT_FOUND, None)),
+        ("hta_alexnet.json.gz", (Verdict.UNKNOWN, Missing.STEPS)),  # allocates, in what may be its first step
+    ],
+)
+def test_a_trace_has_the_calls_that_allocate(
+    name: str, expected: tuple[Verdict, Missing | None], tmp_path: Path
+) -> None:
+    results = imported(name, tmp_path).findings().results
+    (found,) = [each for each in results if each.rule is Rule.ALLOCATIONS]
+    assert (found.verdict, found.missing) == expected
 
 
 def test_ranges_of_a_trace_without_layers_are_no_logging(tmp_path: Path) -> None:

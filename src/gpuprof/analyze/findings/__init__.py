@@ -4,8 +4,8 @@
 ProgramRecord (record)   steps, spans, stacks and the replay of one process
       |
 rules: loader (loading), logging, waiting (between_layers), optimizer and gradients (optimizer), collections,
-      |  compilations, imports, start-up, threads (interpreter), ranks, operators, kernels, GPUs (device);
-      |  each returns Draft (finding), or Missing
+      |  compilations, imports, start-up, threads (interpreter), ranks, operators, kernels, GPUs (device),
+      |  lookups, normalization, padding (moved_bytes); each returns Draft (finding), or Missing
       |
 find -> Findings (engine)   significant gains in order, a cause with its symptoms and where it is (places)
       |

@@ -24,6 +24,7 @@ _OUTSIDE = 0.9
 _IN_SPAN = 0.8
 _OF_SPAN = 0.5
 _IN_EACH_STEP = 0.8
+_LEAST_CERTAIN = 0.5  # of a function's waits
 _LEAST_PART = 0.005  # of the time in steps; less cannot become a finding
 # Files of packages that write logs: directories, or modules of the standard library.
 _LOGGING = ("logging/", "tensorboard/", "tensorboardX/", "torch/utils/tensorboard/", "wandb/", "mlflow/")
@@ -113,8 +114,12 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
         time = stacks.covered(samples).without(record.in_model)
         if time.total_ns < _LEAST_PART * steps.total_ns:
             continue
+        certain = record.certain_wait(time)
+        if certain < _LEAST_CERTAIN:
+            continue
         error = record.sampling_error_ns(time)
         kind, gain, explained = record.without(time, error_ns=error)
+        gain = TimeRange(min(gain.low_ns, gain.low_ns * certain), gain.high_ns)
         name, caller = function
         is_sleep = name.startswith("time.sleep")
         if not is_sleep:  # a lock or a queue is waited for until another thread is ready

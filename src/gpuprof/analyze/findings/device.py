@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules about GPUs: waits of the host, copies of pageable memory, a GPU that waits for launches."""
+"""Rules about GPUs: allocations, waits of the host, pageable copies, a GPU that waits for launches."""
 
 from __future__ import annotations
 
@@ -43,6 +43,35 @@ _TIME_OF_COPIES = """
     SELECT sum(duration_ns)::BIGINT FROM transfers
     WHERE process_id = {process} AND kind = 'copy' AND (src = 'pageable' OR dst = 'pageable')
 """
+# As the CUDA and HIP interfaces call them, with and without virtual memory.
+_ALLOCATING = (
+    *("cudaMalloc", "cudaMallocAsync", "hipMalloc", "hipExtMallocWithFlags", "cuMemAlloc", "cuMemAlloc_v2"),
+    *("cuMemCreate", "cuMemMap", "cuMemSetAccess"),
+)
+_FREEING = (
+    *("cudaFree", "cudaFreeAsync", "hipFree"),
+    *("cuMemFree", "cuMemFree_v2", "cuMemUnmap", "cuMemRelease"),
+)
+_ALLOCATIONS = """
+    SELECT span_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns,
+        list_contains({freeing}::VARCHAR[], name) AS is_freeing
+    FROM spans WHERE process_id = {process} AND thread_id = {thread} AND start_ns >= {first}
+        AND name IN (SELECT unnest({names}::VARCHAR[])) ORDER BY start_ns
+"""
+_TIME_OF_ALLOCATIONS = """
+    SELECT sum(duration_ns)::BIGINT FROM spans
+    WHERE process_id = {process} AND thread_id = {thread} AND start_ns >= {first}
+        AND name IN (SELECT unnest({names}::VARCHAR[]))
+"""
+_COUNT_OF_ALLOCATIONS = """
+    SELECT count(*) FROM spans
+    WHERE process_id = {process} AND thread_id = {thread} AND start_ns >= {first}
+        AND name IN (SELECT unnest({names}::VARCHAR[]))
+"""
+_CALLS_OF_INTERFACE = """
+    SELECT 1 AS one FROM spans WHERE process_id = {process} AND kind = 'operator'
+        AND regexp_matches(name, '^(cuda|hip|cu)[A-Z]') LIMIT 1
+"""
 _ON_GPU = """
     SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns, coalesce(launch_ns, -1) AS launch_ns
     FROM kernels WHERE process_id = {process}
@@ -51,6 +80,45 @@ _ON_GPU = """
 """
 _TIME_OF_KERNELS = "SELECT sum(duration_ns)::BIGINT FROM kernels WHERE process_id = {process}"
 _KERNELS = "SELECT count(*) FROM kernels WHERE process_id = {process}"
+
+
+def allocations(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find calls in steps after the warm-up by which PyTorch's allocator takes and returns GPU memory.
+
+    It keeps the memory that it has. It returns it if there is too little, before it tries again, or if the
+    program calls `empty_cache`. A recorded call is removed; the GPU's work remains.
+    """
+    if not record.is_on("kernels"):
+        return without_kernels(record)
+    if not len(record.fetch(_CALLS_OF_INTERFACE, process=record.process_id)["one"]):
+        return Missing.ALLOCATIONS
+    if record.steps is None:
+        return Missing.STEPS
+    # The first step allocates in any case.
+    number = max(record.steps.warm_up, 1)
+    if number >= len(record.steps.begin_ns):
+        return []
+    of: dict[str, Value] = {
+        "process": record.process_id,
+        "thread": record.main_thread,
+        "first": int(record.steps.begin_ns[number]),
+    }
+    names = [*_ALLOCATING, *_FREEING]
+    columns = record.fetch(_ALLOCATIONS, **of, names=names, freeing=list(_FREEING))
+    begin, end = columns["begin_ns"].astype(np.int64), columns["end_ns"].astype(np.int64)
+    own = _in_steps(record.steps, begin)
+    if not own.any():
+        return []
+    time = Intervals.union(begin[own], end[own])
+    kind, gain, explained = record.without(time)
+    freed = int(np.asarray(columns["is_freeing"], dtype=bool)[own].sum())
+    values = {"allocated": int(own.sum()) - freed, "freed": freed}
+    evidence = (
+        record.figure("allocation_time", "ns", _TIME_OF_ALLOCATIONS, **of, names=names),
+        record.figure("releases", "count", _COUNT_OF_ALLOCATIONS, **of, names=list(_FREEING)),
+    )
+    places = Places(spans=tuple(columns["span_id"][own][:3].tolist()))
+    return [Draft(Rule.ALLOCATIONS, values, time, kind, gain, evidence, places, explained)]
 
 
 def gpu_synchronization(record: ProgramRecord) -> list[Draft] | Missing:

@@ -11,7 +11,12 @@ import numpy as np
 
 from gpuprof.analyze.findings.between_layers import logging, waiting
 from gpuprof.analyze.findings.candidates import CANDIDATES
-from gpuprof.analyze.findings.device import gpu_synchronization, launches, pageable_copies
+from gpuprof.analyze.findings.device import (
+    allocations,
+    gpu_synchronization,
+    launches,
+    pageable_copies,
+)
 from gpuprof.analyze.findings.finding import (
     CONFIDENCE_OF_KIND,
     Draft,
@@ -27,6 +32,7 @@ from gpuprof.analyze.findings.finding import (
 )
 from gpuprof.analyze.findings.interpreter import (
     collections,
+    interpreter_lock,
     recompilations,
     startup,
     threads,
@@ -34,6 +40,7 @@ from gpuprof.analyze.findings.interpreter import (
 )
 from gpuprof.analyze.findings.kernels import fp32_products, layout_copies, small_kernels, throttling
 from gpuprof.analyze.findings.loading import loader
+from gpuprof.analyze.findings.moved_bytes import fp32_norms, lookups, padding
 from gpuprof.analyze.findings.operators import slow_operators, small_batch
 from gpuprof.analyze.findings.optimizer import optimizer, zeroing
 from gpuprof.analyze.findings.places import located
@@ -57,10 +64,18 @@ _WITHOUT_SYMPTOMS = (
     Rule.SLOW_RANK,
     Rule.THREADS,
     Rule.SMALL_BATCH,
+    Rule.PADDING,
     Rule.STARTUP,
 )
 # Their time is that of kernels: a thread that waits at the same time is another matter.
-_ON_GPU = (Rule.LAYOUT_COPIES, Rule.FP32_PRODUCTS, Rule.SMALL_KERNELS, Rule.THROTTLING)
+_ON_GPU = (
+    Rule.FP32_NORMS,
+    Rule.LOOKUPS,
+    Rule.LAYOUT_COPIES,
+    Rule.FP32_PRODUCTS,
+    Rule.SMALL_KERNELS,
+    Rule.THROTTLING,
+)
 _INCOMPLETE = 0.5
 _LEAST_STEADY = 0.1
 
@@ -69,6 +84,7 @@ RULES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {
     Rule.RECOMPILATIONS: recompilations,
     Rule.COLLECTIONS: collections,
     Rule.LOGGING: logging,
+    Rule.ALLOCATIONS: allocations,
     Rule.GPU_SYNCHRONIZATION: gpu_synchronization,
     Rule.PAGEABLE_COPIES: pageable_copies,
     Rule.OPTIMIZER: optimizer,
@@ -76,15 +92,19 @@ RULES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {
     Rule.ACCUMULATION: accumulation,
     Rule.BUCKETS: buckets,
     Rule.SLOW_OPERATORS: slow_operators,
+    Rule.FP32_NORMS: fp32_norms,
+    Rule.LOOKUPS: lookups,
     Rule.LAYOUT_COPIES: layout_copies,
     Rule.FP32_PRODUCTS: fp32_products,
     Rule.SMALL_KERNELS: small_kernels,
     Rule.THROTTLING: throttling,
+    Rule.INTERPRETER_LOCK: interpreter_lock,
     Rule.WAITING: waiting,
     Rule.LAUNCHES: launches,
     Rule.SLOW_RANK: slow_rank,
     Rule.THREADS: threads,
     Rule.SMALL_BATCH: small_batch,
+    Rule.PADDING: padding,
     Rule.UNUSED_IMPORT: unused_import,
     Rule.STARTUP: startup,
 }

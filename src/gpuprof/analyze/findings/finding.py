@@ -20,6 +20,7 @@ class Rule(str, Enum):
     RECOMPILATIONS = "recompilations"
     COLLECTIONS = "collections"
     LOGGING = "logging"
+    ALLOCATIONS = "allocations"
     GPU_SYNCHRONIZATION = "gpu_synchronization"
     PAGEABLE_COPIES = "pageable_copies"
     OPTIMIZER = "optimizer"
@@ -29,15 +30,19 @@ class Rule(str, Enum):
     ACCUMULATION = "accumulation"
     BUCKETS = "buckets"
     SLOW_OPERATORS = "slow_operators"
+    FP32_NORMS = "fp32_norms"
+    LOOKUPS = "lookups"
     LAYOUT_COPIES = "layout_copies"
     FP32_PRODUCTS = "fp32_products"
     SMALL_KERNELS = "small_kernels"
     THROTTLING = "throttling"
+    INTERPRETER_LOCK = "interpreter_lock"
     WAITING = "waiting"
     LAUNCHES = "launches"
     SLOW_RANK = "slow_rank"
     THREADS = "threads"
     SMALL_BATCH = "small_batch"
+    PADDING = "padding"
     UNUSED_IMPORT = "unused_import"
     STARTUP = "startup"
 
@@ -68,6 +73,8 @@ class Missing(str, Enum):
     WORK = "work"
     CEILINGS = "ceilings"
     LAYERS = "layers"
+    ALLOCATIONS = "allocations"
+    MASKS = "masks"
 
 
 class GainKind(str, Enum):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules about the interpreter and its process: collections, compilations, imports, start-up, threads."""
+"""Rules about the interpreter: collections, compilations, its lock, imports, start-up, threads."""
 
 from __future__ import annotations
 
@@ -42,6 +42,30 @@ _TIME_OF_IMPORT = """
     SELECT sum(duration_ns)::BIGINT FROM stacks WHERE process_id = {process} AND thread_id = {thread}
         AND list_has_any(frames, {modules}::VARCHAR[])
 """
+# Samples of other threads that are in Python code, and in no call of it: they execute it, or are ready to.
+# Python 3.10 does not show the calls in which threads wait: they are on a processor for less of their time.
+_EXECUTING = """
+    SELECT thread_id, frames[-1] AS frame, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
+    WHERE process_id = {process} AND NOT ends_with(frames[-1], '(built-in)') AND thread_id IN (
+        SELECT thread_id FROM stacks WHERE process_id = {process} AND thread_id <> {thread}
+        GROUP BY thread_id HAVING 10 * sum(cpu_ns) >= sum(duration_ns))
+    ORDER BY begin_ns
+"""
+_BACKWARD_ELSEWHERE = """
+    SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+    WHERE process_id = {process} AND thread_id <> {thread} AND kind = 'backward'
+"""
+_TIME_OF_HOLDER = """
+    SELECT sum(cpu_ns)::BIGINT FROM stacks WHERE process_id = {process} AND thread_id = {thread}
+"""
+_WHILE_EXECUTING = 0.8  # of a wait
+_LEAST_CERTAIN = 0.5  # of the waits
+_LEAST_LOCKED = 0.005  # of the time in steps
+_WAITING_CALLS = {
+    *("acquire", "wait", "join", "get", "put", "sleep", "poll", "select", "accept", "recv", "recv_into"),
+    *("read", "readinto", "write", "fsync", "waitpid", "result", "synchronize", "item", "tolist", "cpu"),
+    *("barrier", "all_reduce", "all_gather", "broadcast"),
+}
 _QUEUED = "SELECT sum(queued_ns)::BIGINT FROM threads WHERE process_id = {process}"
 _RAN = "SELECT sum(cpu_ns)::BIGINT FROM threads WHERE process_id = {process}"
 
@@ -110,6 +134,49 @@ def recompilations(record: ProgramRecord) -> list[Draft] | Missing:
     range_ = TimeRange(low, gain.high_ns)
     places = Places(spans=spans.typical())
     return [Draft(Rule.RECOMPILATIONS, values, time, kind, range_, evidence, places, explained)]
+
+
+def interpreter_lock(record: ProgramRecord) -> list[Draft] | Missing:
+    """Find time in steps in which the main thread waits and another thread executes Python code.
+
+    Only one thread at a time does. Another one gets the lock after 5 ms, each time that an operator has
+    released it. Calls that wait for something else by their name are left out.
+    """
+    if record.steps is None:
+        return Missing.STEPS
+    stacks = record.stacks
+    if stacks is None or not (stacks.cpu_ns >= 0).any():
+        return Missing.STACKS
+    of = {"process": record.process_id, "thread": record.main_thread}
+    columns = record.fetch(_EXECUTING, **of)
+    begin, end = columns["begin_ns"].astype(np.int64), columns["end_ns"].astype(np.int64)
+    # There, the main thread waits for the backward pass.
+    elsewhere = record.intervals(record.fetch(_BACKWARD_ELSEWHERE, **of))
+    executing = Intervals.union(begin, end).without(elsewhere)
+    steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
+    is_other = np.array([_waits_for_other(frames) for frames in stacks.frames], dtype=bool)[stacks.stack]
+    waits = np.flatnonzero(stacks.is_waiting & stacks.is_inside(steps) & ~is_other)
+    length = stacks.end_ns[waits] - stacks.begin_ns[waits]
+    both_ns = executing.covered_ns(stacks.begin_ns[waits], stacks.end_ns[waits])
+    time = stacks.covered(waits[both_ns >= _WHILE_EXECUTING * length])
+    if time.total_ns < _LEAST_LOCKED * steps.total_ns or record.certain_wait(time) < _LEAST_CERTAIN:
+        return []
+    _, gain, _ = record.without(time, error_ns=record.sampling_error_ns(time))
+    threads_, count = np.unique(columns["thread_id"], return_counts=True)
+    holder = int(threads_[count.argmax()])
+    names, count = np.unique(columns["frame"][columns["thread_id"] == holder].astype(str), return_counts=True)
+    function = str(names[count.argmax()])
+    values = {"thread": holder, "function": function}
+    evidence = record.figure("lock_holder_time", "ns", _TIME_OF_HOLDER, process=of["process"], thread=holder)
+    places = Places(function=function)
+    bound = TimeRange(0.0, max(gain.high_ns, 0.0))
+    return [Draft(Rule.INTERPRETER_LOCK, values, time, GainKind.BOUND, bound, (evidence,), places)]
+
+
+def _waits_for_other(frames: tuple[str, ...]) -> bool:
+    """Whether the innermost call waits for something else than the lock, by its name."""
+    name = frames[-1].removesuffix(" (built-in)") if frames and frames[-1].endswith(" (built-in)") else ""
+    return name.rpartition(".")[2] in _WAITING_CALLS
 
 
 def unused_import(record: ProgramRecord) -> list[Draft] | Missing:

@@ -82,6 +82,49 @@ def _small_batch_fix(values: Values) -> str:
     return f"DataLoader(..., batch_size={2 * size if size else '2 * batch_size'}), or torch.compile(model)"
 
 
+def _allocations_title(values: Values) -> str:
+    allocated, freed = counted(values["allocated"], "allocation"), counted(values["freed"], "release")
+    if values["freed"]:
+        return (
+            f"PyTorch returns GPU memory to the driver in steps and allocates it again ({allocated}, {freed})"
+        )
+    return f"PyTorch allocates more GPU memory from the driver after the warm-up ({allocated})"
+
+
+def _allocations_fix(values: Values) -> str:
+    grow = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    if values["freed"]:
+        return (
+            f"remove torch.cuda.empty_cache() from steps; if the memory is full, a smaller batch, or\n{grow}"
+        )
+    return f"{grow}  # or inputs of the largest shape in the first step"
+
+
+def _lookups_title(values: Values) -> str:
+    if values["has_dense_gradient"]:
+        return (
+            "Gradients of embeddings are tables of the full size: a step writes all rows and uses few of them"
+        )
+    return f"Lookups of rows in tensors are {format_share(values['share'])} of the steps"
+
+
+def _lookups_fix(values: Values) -> str:
+    if values["has_dense_gradient"]:
+        return "torch.nn.Embedding(..., sparse=True), with torch.optim.SparseAdam, SGD or Adagrad"
+    return "look up each row once: torch.unique(indices, return_inverse=True); or hold the table in bfloat16"
+
+
+def _padding_title(values: Values) -> str:
+    share = format_share(values["share"])
+    return f"{share} of the tokens in the first batch are padding ({values['argument']})"
+
+
+def _padding_fix(values: Values) -> str:
+    if values["trimmed_share"] >= values["share"] / 2:
+        return "pad each batch to its own longest sequence, as DataCollatorWithPadding does"
+    return "batches of sequences with similar lengths, as group_by_length=True, or packed sequences"
+
+
 def _slow_rank_title(values: Values) -> str:
     others = "the other rank waits" if values["others"] == 1 else f"{values['others']} other ranks wait"
     return f"Rank {values['rank']} is slow: {others} for it in collective operations"
@@ -93,6 +136,7 @@ TITLES = Messages(
         "recompilations": "torch.compile compiles in steps after the warm-up ({compilations:#time})",
         "collections": _collections_title,
         "logging": _logging_title,
+        "allocations": _allocations_title,
         "gpu_synchronization": _synchronization_title,
         "pageable_copies": "Copies between host and GPU use pageable memory ({copies:#copy/copies})",
         "optimizer": (
@@ -111,12 +155,19 @@ TITLES = Messages(
             "too few to overlap with it"
         ),
         "slow_operators": _subnormals_title,
+        "fp32_norms": (
+            "{type} calculates in fp32 ({layers:#layer}), and the matrix products of the model in {dtype}"
+        ),
+        "lookups": _lookups_title,
         "layout_copies": "cuDNN copies tensors to another memory layout ({kernels:#kernel})",
         "fp32_products": "Matrix products run in fp32 without tensor cores ({kernels:#kernel})",
         "small_kernels": "Chains of elementwise kernels could be fused ({kernels:#kernel})",
         "throttling": (
             "The GPU reduces its clock to {clock:percent} because of heat or power in {share:percent} of the "
             "readings"
+        ),
+        "interpreter_lock": (
+            "The main thread waits for Python's interpreter lock while thread {thread} runs {function}"
         ),
         "waiting": _waiting_title,
         "launches": "The GPU waits for launches of the host in {idle_share:percent} of the time in steps",
@@ -126,6 +177,7 @@ TITLES = Messages(
             "Operators are too small: {share:percent} of the time in the model does not depend on the batch "
             "size"
         ),
+        "padding": _padding_title,
         "unused_import": "{package} is imported and not used afterwards",
         "startup": "{function} takes a large part of the time before the first step",
     },
@@ -143,6 +195,7 @@ FIXES = Messages(
             "log every 50th step only, or collect tensors and read them together:\n"
             "torch.stack(values).tolist()"
         ),
+        "allocations": _allocations_fix,
         "gpu_synchronization": "keep the values on the GPU, and read them every 50th step only",
         "pageable_copies": 'DataLoader(..., pin_memory=True); tensor.to("cuda", non_blocking=True)',
         "optimizer": lambda values: (
@@ -166,12 +219,21 @@ FIXES = Messages(
             "torch.set_flush_denormal(True)\n"
             "# does not help all operators: look at the values that reach the slow layer"
         ),
+        "fp32_norms": (
+            "model.to(torch.{dtype}) for these layers, too, and torch.nn.functional.rms_norm or layer_norm, "
+            "which calculate in fp32 inside"
+        ),
+        "lookups": _lookups_fix,
         "layout_copies": (
             "model.to(memory_format=torch.channels_last)\ninputs.to(memory_format=torch.channels_last)"
         ),
         "fp32_products": 'torch.set_float32_matmul_precision("high")',
         "small_kernels": "torch.compile(model)",
         "throttling": "improve the cooling, or raise the power limit: nvidia-smi -q -d PERFORMANCE,POWER",
+        "interpreter_lock": (
+            "run this function in a process: torch.multiprocessing, or workers of the DataLoader"
+        ),
+        "padding": _padding_fix,
         "small_batch": _small_batch_fix,
         "slow_rank": (
             "give each rank the same amount of work, as batches of equal length, and look at the other "
@@ -189,6 +251,7 @@ RULES = Messages(
         "recompilations": "compilations in steps",
         "collections": "garbage collections",
         "logging": "logging and reading of values",
+        "allocations": "allocations of GPU memory in steps",
         "gpu_synchronization": "waits for the GPU",
         "pageable_copies": "copies of pageable memory",
         "optimizer": "optimizer that is not fused",
@@ -198,13 +261,17 @@ RULES = Messages(
         "accumulation": "synchronization of gradients in each backward pass",
         "buckets": "synchronization of gradients after the backward pass",
         "waiting": "sleeps and waits of the main thread",
+        "interpreter_lock": "waits for the interpreter lock",
         "launches": "launch-bound GPU",
         "slow_operators": "operators that are slower in one layer",
+        "fp32_norms": "normalization in fp32",
+        "lookups": "lookups of rows",
         "layout_copies": "copies between memory layouts",
         "fp32_products": "products in fp32",
         "small_kernels": "chains of small kernels",
         "throttling": "reduced GPU clock",
         "small_batch": "too small batch",
+        "padding": "padding",
         "slow_rank": "slow rank",
         "threads": "more threads than processors",
         "unused_import": "unused imports",
@@ -227,6 +294,8 @@ MISSING = Messages(
         "work": "work was not counted; record with --work",
         "ceilings": "ceilings of the GPU were not measured",
         "layers": "the trace does not contain layers",
+        "allocations": "calls of cudaMalloc and cudaFree were not recorded",
+        "masks": "the model has no mask and no padding_idx, so padding is unknown",
     }
 )
 RERUN_PROBLEMS = Messages(
@@ -283,6 +352,13 @@ FIGURES = Messages(
         "ran": "threads ran",
         "wait_time": "time of the waits",
         "waits": "waits",
+        "allocation_time": "time of allocations after the warm-up",
+        "releases": "calls of cudaFree",
+        "forward_time": "time in forward calls",
+        "norm_time": "time in these layers",
+        "lookup_time": "time of lookups",
+        "dense_gradient_time": "time of gradients of embeddings",
+        "lock_holder_time": "time of the other thread on a processor",
         "copy_time": "time of the copies on the GPU",
         "copies": "copies",
         "kernel_time": "time of kernels",
@@ -316,9 +392,23 @@ FACTORS = Messages(
         "replayed": "replayed",
         "rerun": "measured again",
         "bound": "upper bound",
-        "explained": "explained",
+        "explained": "explained time",
         "steadiness": "steadiness of the steps",
         "incomplete": "incomplete run",
+    }
+)
+# What a factor of the confidence is, and what makes it small.
+MEANINGS_OF_FACTORS = Messages(
+    {
+        "replayed": "0.90, because the gain is calculated by a replay of the recorded run",
+        "rerun": "1.00, because the work was executed again, without and with the fix",
+        "bound": "0.60, because only the most that the fix can gain is known",
+        "explained": "the part of the wall time for which the replay knows what it waited for or computed",
+        "steadiness": (
+            "1 minus half of the 90% interval of the median step, relative to that step; low if the steps "
+            "take different times"
+        ),
+        "incomplete": "0.50, because a part of the run is missing",
     }
 )
 

@@ -21,6 +21,7 @@ _ARITHMETIC = (
 _SLOWER = 2.0
 # Reading from memory instead of a cache takes less; a subnormal number takes some ten cycles of a core.
 _LEAST_NS_PER_BYTE = 0.25
+_FRESH = 2.0  # times the cost of fresh memory, which one layer gets and another one does not
 # Operators that occur once in a layer, by layer.
 _COUNTED = """
     SELECT layer, operator, any_value(input_shapes) AS shapes, any_value(dtype) AS dtype,
@@ -94,7 +95,8 @@ def slow_operators(record: ProgramRecord) -> list[Draft] | Missing:
 
 def _is_slow(record: ProgramRecord, each: _TimedOperator, fast_ns: float) -> bool:
     extra_ns = (each.median_ns - fast_ns) * record.operator_threads
-    return each.median_ns >= _SLOWER * fast_ns and extra_ns >= _LEAST_NS_PER_BYTE * each.bytes
+    least = max(_LEAST_NS_PER_BYTE, _FRESH * record.fresh_memory_ns_per_byte)
+    return each.median_ns >= _SLOWER * fast_ns and extra_ns >= least * each.bytes
 
 
 def _groups(record: ProgramRecord) -> dict[tuple[str, str, str], list[_TimedOperator]]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder, Value
     from gpuprof.run.program_settings import ProgramSettings
 
+_PAGE_BYTES = 4096
 _STEPS = "SELECT begin_ns, end_ns FROM steps WHERE process_id = {process} ORDER BY begin_ns"
 _NAMED = """
     SELECT span_id, thread_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
@@ -69,6 +70,10 @@ _SAMPLES = """
         coalesce(cpu_ns, -1) AS cpu_ns, coalesce(queued_ns, 0) AS queued_ns, coalesce(line, 0) AS line
     FROM stacks WHERE process_id = {process} AND thread_id = {thread} ORDER BY t_ns
 """
+_WAITED = """
+    SELECT sum(waiting_ns)::BIGINT AS waited_ns FROM threads
+    WHERE process_id = {process} AND thread_id = {thread} AND waiting_ns IS NOT NULL
+"""
 _DISTINCT = """
     SELECT hash(frames) AS stack, any_value(frames) AS frames FROM stacks
     WHERE process_id = {process} AND thread_id = {thread} GROUP BY ALL
@@ -77,16 +82,17 @@ _DISTINCT = """
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """The steps of the searched process; `warm_up` of them are left out of figures."""
+    """The steps of the searched process; the first `left_out` are not in figures, `warm_up` are slower."""
 
     begin_ns: Ints
     end_ns: Ints
     warm_up: int
+    left_out: int
 
     @property
     def warm(self) -> Intervals:
         """The steps of which figures are."""
-        return Intervals(self.begin_ns[self.warm_up :], self.end_ns[self.warm_up :])
+        return Intervals(self.begin_ns[self.left_out :], self.end_ns[self.left_out :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +181,13 @@ class SampledStacks:
         found: npt.NDArray[np.bool_] = (self.cpu_ns >= 0) & (2 * wanted < self.end_ns - self.begin_ns)
         return found
 
+    @property
+    def waited_ns(self) -> int:
+        """The time of all waits."""
+        waits = self.is_waiting
+        length = self.end_ns - self.begin_ns - self.cpu_ns - self.queued_ns
+        return int(length[waits].sum())
+
 
 class ProgramRecord:
     """The searched process of a run, each part read when a rule asks for it first.
@@ -255,8 +268,10 @@ class ProgramRecord:
         columns = self.fetch(_STEPS, process=self.process_id)
         if not len(columns["begin_ns"]):
             return None
-        warm_up = 0 if self.figures is None else self.figures.warm_up_steps
-        return StepTimes(_integers(columns["begin_ns"]), _integers(columns["end_ns"]), warm_up)
+        begin, end = _integers(columns["begin_ns"]), _integers(columns["end_ns"])
+        if self.figures is None:
+            return StepTimes(begin, end, 0, 0)
+        return StepTimes(begin, end, self.figures.warm_up_steps, self.figures.left_out)
 
     @cached_property
     def in_model(self) -> Intervals:
@@ -288,6 +303,28 @@ class ProgramRecord:
         place = np.searchsorted(distinct["stack"][order], columns["stack"])
         times = ("begin_ns", "end_ns", "cpu_ns", "queued_ns", "line")
         return SampledStacks(frames, place, *(_integers(columns[name]) for name in times))
+
+    def certain_wait(self, time: Intervals) -> float:
+        """Return the part of sampled waits of the main thread that is certain, from 0 to 1.
+
+        The kernel counts the time that a thread is ready only when it runs again. On a busy machine, samples
+        before that look like waits. How long the thread waited in all is known, so at most the rest is none.
+        """
+        waited = np.ma.filled(
+            self.fetch(_WAITED, process=self.process_id, thread=self.main_thread)["waited_ns"], -1
+        )
+        if self.stacks is None or int(waited[0]) < 0 or not time.total_ns:
+            return 1.0
+        excess_ns = max(self.stacks.waited_ns - int(waited[0]), 0)
+        return max(1 - excess_ns / time.total_ns, 0.0)
+
+    @property
+    def fresh_memory_ns_per_byte(self) -> float:
+        """What the first access to memory costs, as measured for a run with counted work; 0 if unknown."""
+        rows = (self.folder.meta.get("work") or {}).get("page_faults") or ()
+        return max(
+            (each["value"] / _PAGE_BYTES for each in rows if each["resource"] == "page_fault"), default=0.0
+        )
 
     def spans(self, pattern: str, *kinds: str) -> NamedSpans:
         """Return the spans of kinds whose name is like an SQL pattern."""

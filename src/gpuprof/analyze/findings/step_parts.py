@@ -38,6 +38,8 @@ PART_OF_RULE = {
     Rule.LOGGING: StepPart.OUTSIDE,
     Rule.WAITING: StepPart.OUTSIDE,
     Rule.THREADS: StepPart.MODEL,
+    Rule.PADDING: StepPart.MODEL,
+    Rule.FP32_NORMS: StepPart.MODEL,
     Rule.ATTENTION: StepPart.MODEL,
     Rule.SUBNORMALS: StepPart.MODEL,
 }

@@ -13,6 +13,7 @@ from gpuprof.analyze.findings.messages import (
     FIGURES,
     FIXES,
     KINDS,
+    MEANINGS_OF_FACTORS,
     MISSING,
     OUTCOMES,
     PARTS,
@@ -94,11 +95,22 @@ def explanation(findings: Findings, run: str) -> str:
         ]
     if not findings:
         lines += ["no cause of lost time was found", ""]
+    lines += _meanings(findings)
     lines += [
         wrapped(f"{OTHER_VERDICTS[verdict]:<{_LABEL_WIDTH}}{text}", _WIDTH, " " * _LABEL_WIDTH)
         for verdict, text in other_results(findings)
     ]
     return "\n".join(lines).rstrip()
+
+
+def _meanings(findings: Findings) -> list[str]:
+    """Return what the factors of the printed confidences are."""
+    names = dict.fromkeys(name for each in findings for name in each.factors)
+    if not names:
+        return []
+    texts = [f"{FACTORS.text(name, {})}: {MEANINGS_OF_FACTORS.text(name, {})}" for name in names]
+    head = "confidence is the product of its factors, from 0 to 1: a weight, not a probability"
+    return [head, *(wrapped(f"   {text}", _WIDTH, "      ") for text in texts), ""]
 
 
 def _of_ranks(findings: Findings) -> list[str]:

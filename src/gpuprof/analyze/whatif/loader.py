@@ -95,9 +95,8 @@ class Fetches:
         self.last_segment = np.array([host.segment_at(main, time - 1) for time in self.end_ns.tolist()])
         self.last_segment = np.maximum(self.first_segment, self.last_segment)
         batches = np.flatnonzero(self.is_batch)
-        self.segments = np.concatenate(
-            [np.arange(self.first_segment[i], self.last_segment[i] + 1) for i in batches.tolist()]
-        )
+        found = [np.arange(self.first_segment[i], self.last_segment[i] + 1) for i in batches.tolist()]
+        self.segments = np.concatenate([np.zeros(0, dtype=np.int64), *found])
 
     def lanes(self, offset: int, waits: ItemWaits, *, pessimistic: bool) -> AddedLanes:
         """Return the workers' lanes, whose items are numbered from `offset`, and add their waits.

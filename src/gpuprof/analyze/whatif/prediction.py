@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.phases import warm_up_steps_of
+from gpuprof.analyze.phases import steps_left_out
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
 from gpuprof.analyze.whatif.program import RecordedProcess, ReplayRules
 from gpuprof.analyze.whatif.selection import Modification, Selection, select
@@ -22,7 +22,7 @@ from gpuprof.text.units import format_duration, format_duration_range, format_sh
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
 
-_STEPS = "SELECT begin_ns, end_ns FROM steps WHERE process_id = {process} ORDER BY begin_ns"
+_STEPS = "SELECT begin_ns, end_ns, source FROM steps WHERE process_id = {process} ORDER BY begin_ns"
 LEAST_EXPLAINED = 0.9  # below, a replay predicts nothing
 _REPLAYED = 0.9  # confidence of a replay of a complete recording that the rules explain
 _INCOMPLETE = 0.5  # factor for a recording with missing parts
@@ -111,11 +111,13 @@ def predict(
 
 
 def _steps(folder: RunFolder, process_id: int) -> Intervals:
-    """Return the steps of a process, without those of warm-up."""
+    """Return the steps of a process, without the first ones that figures leave out."""
     columns = folder.columns(_STEPS, process=process_id)
     begin, end = (np.ma.filled(columns[name], 0).astype(np.int64) for name in ("begin_ns", "end_ns"))
-    warm_up = warm_up_steps_of((end - begin).astype(np.float64))
-    return Intervals(begin[warm_up:], end[warm_up:])
+    if not len(begin):
+        return NO_INTERVALS
+    left_out = steps_left_out((end - begin).astype(np.float64), str(columns["source"][0]))
+    return Intervals(begin[left_out:], end[left_out:])
 
 
 def replay_changes(

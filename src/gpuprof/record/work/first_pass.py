@@ -25,6 +25,7 @@ from gpuprof.record.first_calls import (
 )
 from gpuprof.record.layers import is_compiled
 from gpuprof.record.work.observe import Observer, page_fault_costs, reuse_distances
+from gpuprof.record.work.padding import padding_of
 from gpuprof.record.work.rows import CountedPass, Observation, OperatorWork
 from gpuprof.record.work.run import PassError, count_operators
 from gpuprof.record.work.traced_work import traced_rows
@@ -56,12 +57,22 @@ def count_first_calls(first: FirstCalls, segments: Path) -> list[Note]:
         "signatures": first.given.signatures(),
         "trace": _count_trace(first, segments),
         "gpu": gpu_facts(torch, ((call.root, call.gpu) for call in first.calls)),
+        "padding": _paddings(first),
     }
     (segments / WORK_ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (segments / WORK_FACTS).write_text(json.dumps(facts), encoding="utf-8")
     if not first.calls:
         notes.append(note(NoteCode.WORK_NO_MODEL))
     return notes
+
+
+def _paddings(first: FirstCalls) -> list[dict[str, Any]]:
+    """Return the padding of the calls' batches; what cannot be read is left out, as on a GPU that failed."""
+    found = []
+    for call in first.calls:
+        with contextlib.suppress(RuntimeError, TypeError, AttributeError):
+            found.append(padding_of(call))
+    return [each for each in found if each is not None]
 
 
 def _count_trace(first: FirstCalls, segments: Path) -> dict[str, Any] | None:
