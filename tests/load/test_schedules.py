@@ -158,8 +158,17 @@ def test_rates_and_durations_that_plan_nothing_are_refused(value: float) -> None
 def test_a_plan_without_arrivals_or_with_too_many_is_refused() -> None:
     with refused(BenchmarkError, "empty_plan"):
         plan(RateSchedule(0.1, 1))
+    for rate, duration_s in ((1e9, 1.0), (1e308, 10.0), (1e-20, 1e20)):
+        with refused(BenchmarkError, "invalid_schedule"):
+            plan(RateSchedule(rate, duration_s))
     with refused(BenchmarkError, "invalid_schedule"):
-        plan(RateSchedule(1e9, 1))
+        plan(BurstSchedule(0.001, 1e9, length_s=0.001, every_s=0.002))
+
+
+def test_a_trace_in_another_unit_than_seconds_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text("1764060953000000000\n1764060963000000000\n")
+    with refused(BenchmarkError, "invalid_trace"):
+        plan(TraceSchedule(tmp_path / "trace"))
 
 
 def test_patterns_are_read() -> None:

@@ -18,8 +18,14 @@ from gpuprof.bench.facts import TextEnum
 from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.figures import latencies_s
-from gpuprof.load.mlperf import OFFLINE_SAMPLES, RULES, MlperfScenario, Queries, ScenarioResult, judge
-from gpuprof.load.requests import Rows, is_ok
+from gpuprof.load.mlperf import (
+    OFFLINE_SAMPLES,
+    RULES,
+    MlperfScenario,
+    ScenarioResult,
+    judge,
+    queries_of,
+)
 from gpuprof.load.result import LoadResult, LoadSettings
 from gpuprof.load.run import run_load
 from gpuprof.load.several_runs import MaxRateResult, find_rate
@@ -163,7 +169,7 @@ class MLPerfBenchmark:
         rules = rules if latency_bound_s is None else rules.with_bound(latency_bound_s)
         is_unbound = scenario is BenchmarkScenario.SERVER and latency_bound_s is None
         per_sample = scenario is BenchmarkScenario.OFFLINE
-        queries = queries_of(load.rows, per_sample=per_sample)
+        queries = queries_of(load.rows, load.planned_duration_s, per_sample=per_sample)
         found = BenchmarkResult(
             scenario=scenario,
             latencies=np.repeat(latencies_s(load.rows), load.rows["units"] if per_sample else 1),
@@ -178,16 +184,6 @@ class MLPerfBenchmark:
 
 
 BenchmarkScenarios = MLPerfBenchmark
-
-
-def queries_of(rows: Rows, *, per_sample: bool = False) -> Queries:
-    """Return requests as queries of the rules; with `per_sample` each sample of a batch is one."""
-    times = np.maximum(rows["units"], 1) if per_sample else 1
-    planned, sent, end, completed = (
-        np.repeat(np.asarray(each, np.int64), times)
-        for each in (rows["planned_ns"], rows["sent_ns"], rows["end_ns"], is_ok(rows))
-    )
-    return Queries(planned, sent, end, completed)
 
 
 # --- samples ---------------------------------------------------------------------------------------

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,8 +97,8 @@ def run_load(
     settings = checked(settings)
     generator = np.random.default_rng(settings.seed)
     arrivals = None if Scenario(settings.scenario) in CLOSED else _arrivals(settings, generator)
-    count = _MOST_SIZES if arrivals is None else len(arrivals)
-    found = find_target(target, inputs, _sizes(settings, count, generator), settings.system)
+    sizes = sizes_of(settings, None if arrivals is None else len(arrivals), generator)
+    found = find_target(target, inputs, sizes, settings.system)
     if arrivals is None and isinstance(found, LoopTarget):
         raise BenchmarkError(
             "closed_loop_of_coroutines",
@@ -128,7 +127,9 @@ def server_of(target: Any, settings: LoadSettings) -> ServerTarget | None:
     if isinstance(target, str) and is_address(target):
         limit = CONCURRENCY if settings.concurrency is None else settings.concurrency
         return server_target(target, seed=settings.seed, concurrency=limit)
-    return target if isinstance(target, ServerTarget) else None
+    if not isinstance(target, ServerTarget):
+        return None
+    return target if settings.concurrency is None else replace(target, concurrency=settings.concurrency)
 
 
 def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOptions) -> ServerResult:
@@ -144,12 +145,12 @@ def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOp
     objectives = []
     if server.is_stream and settings.slo is not None:
         objectives = parse_stream_objectives([settings.slo])
-        settings = dataclasses.replace(settings, slo=None)
+        settings = replace(settings, slo=None)
     settings = checked(settings)
     is_closed = Scenario(settings.scenario) in CLOSED
     if is_closed and settings.scenario != Scenario.CLOSED_LOOP:
-        server = dataclasses.replace(server, concurrency=1)
-    settings = dataclasses.replace(settings, concurrency=server.concurrency)
+        server = replace(server, concurrency=1)
+    settings = replace(settings, concurrency=server.concurrency)
     how = DriveSettings(server.concurrency, options.drain_s, progress=options.progress)
     before = read_state()
     with tempfile.TemporaryDirectory(prefix="gpuprof-load-") as folder:
@@ -198,7 +199,7 @@ def checked(settings: LoadSettings) -> LoadSettings:
     if start is not None and not pattern.startswith(start):
         raise _invalid(f"--scenario {scenario} with --pattern {pattern}", "omit one of them")
     duration_s = settings.duration_s or (None if is_trace else DURATION_S)
-    return dataclasses.replace(settings, pattern=pattern, duration_s=duration_s)
+    return replace(settings, pattern=pattern, duration_s=duration_s)
 
 
 def _scenario(text: str) -> Scenario:
@@ -243,11 +244,11 @@ def _checked_without_rate(settings: LoadSettings, scenario: Scenario) -> LoadSet
     if scenario is Scenario.OFFLINE:
         if settings.duration_s is not None:
             raise _invalid("offline ends with its last request", "set --count instead of --duration")
-        return dataclasses.replace(settings, count=settings.count or OFFLINE_COUNT)
+        return replace(settings, count=settings.count or OFFLINE_COUNT)
     if scenario is not Scenario.CLOSED_LOOP and (settings.concurrency or 1) > 1:
         raise _invalid(f"--scenario {scenario} has one request at a time", "use closed-loop")
     if settings.count is None and settings.duration_s is None:
-        return dataclasses.replace(settings, duration_s=DURATION_S)
+        return replace(settings, duration_s=DURATION_S)
     return settings
 
 
@@ -278,9 +279,13 @@ def _arrivals(settings: LoadSettings, generator: np.random.Generator) -> Nanosec
     return schedule.arrivals_ns(generator)
 
 
-def _sizes(settings: LoadSettings, count: int, generator: np.random.Generator) -> npt.NDArray[np.int64]:
+def sizes_of(
+    settings: LoadSettings, count: int | None = None, generator: np.random.Generator | None = None
+) -> npt.NDArray[np.int64]:
+    """Return the batch sizes of requests, in turn; without a count so many that they repeat late."""
     if settings.mix is not None:
-        return parse_mix(settings.mix).draw(count, generator)
+        generator = generator or np.random.default_rng(settings.seed)
+        return parse_mix(settings.mix).draw(count or _MOST_SIZES, generator)
     samples = MULTI_STREAM_SAMPLES if settings.scenario == Scenario.MULTI_STREAM else 1
     return np.full(1, samples, np.int64)
 
@@ -305,9 +310,9 @@ def _measured(
     try:
         profile.close(load)
     except RunError as error:
-        failed = dataclasses.replace(found.run, profile_warning=load_warning("no_profile", error=str(error)))
-        return dataclasses.replace(found, run=failed)
-    return dataclasses.replace(found, profile=profile.path)
+        failed = replace(found.run, profile_warning=load_warning("no_profile", error=str(error)))
+        return replace(found, run=failed)
+    return replace(found, profile=profile.path)
 
 
 def _profile_of(
@@ -339,5 +344,6 @@ def _result(
         environment=describe_environment(),
         first_failure=load.first_failure,
         batch_wait_s=load.batch_wait_s,
+        is_full=closed and settings.count is None and len(load.rows) in (MOST_CLOSED, _MOST_ON_SERVER),
     )
     return LoadResult(settings, run, load.rows)

@@ -26,6 +26,7 @@ _MESSAGES = Messages(
         "first_exception": "first exception of the target: {type}: {message}",
         "duplicate_ends": "the target reported the end of {duplicates:,} requests twice",
         "no_profile": "the requests were measured, and their profile was not written: {error}",
+        "full": "the run ended after {seconds:.3g} s, since it has room for {requests:,} requests",
         "interrupted": "interrupted: {requests:,} requests were due until then",
     }
 )
