@@ -19,7 +19,7 @@ SECOND_NS = 10**9
 
 
 def loaded(scenario: str, requests: int, every_ms: float, **settings: Any) -> LoadResult:
-    """Return a load of one server with services of 1 ms: its last request is sent before the end of the time."""
+    """Return a load of a server with services of 1 ms; its last request is sent before the time ends."""
     rows = served((np.arange(requests) * every_ms * 1e6).astype(np.int64), np.full(requests, 1_000_000))
     is_closed = scenario.endswith("stream")
     run = LoadRun(SECOND_NS, SECOND_NS + int(requests * every_ms * 1e6), closed=is_closed)

@@ -214,7 +214,7 @@ def check_positive(value: float, what: str, wanted: str) -> None:
 
 
 def check_count(count: float) -> int:
-    """Return a number of arrivals, rounded. Raises BenchmarkError for none, and for more than memory holds."""
+    """Return a rounded number of arrivals. Raises BenchmarkError for none, or more than memory holds."""
     if not count <= _MOST_ARRIVALS:
         raise _invalid(f"{count:,.6g} arrivals are more than {_MOST_ARRIVALS:,}", "use a shorter duration")
     if round(count) < 1:

@@ -125,8 +125,8 @@ def find_max_rate(
     `measure(rate, seed)` makes one independent run and returns its latencies in seconds from the plan.
     `start` is the first rate; it is doubled or halved until one rate is met and one missed. Then the gaps on
     both sides of the inconclusive rates are halved until they are narrower than `precision` of the rate.
-    Latency is taken to rise with the rate. With a list for `ended_by`, Ctrl-C and TargetStoppedError end the search
-    with the rates that were measured, and are added to the list; Ctrl-C needs one such rate. Raises
+    Latency is taken to rise with the rate. With a list for `ended_by`, Ctrl-C and TargetStoppedError end the
+    search with the rates that were measured, and are added to the list; Ctrl-C needs one such rate. Raises
     BenchmarkError for a target without a quantile.
     """
     share = target.share
