@@ -216,7 +216,7 @@ def check_positive(value: float, what: str, wanted: str) -> None:
 def check_count(count: float) -> int:
     """Return a rounded number of arrivals. Raises BenchmarkError for none, or more than memory holds."""
     if not count <= _MOST_ARRIVALS:
-        raise _invalid(f"{count:,.6g} arrivals are more than {_MOST_ARRIVALS:,}", "use a shorter duration")
+        raise _invalid(f"{count:,.6g} arrivals are more than {_MOST_ARRIVALS:,}", "use a lower rate or count")
     if round(count) < 1:
         raise BenchmarkError(
             "empty_plan", "the plan has no arrivals", hint="use a longer duration or a higher rate"

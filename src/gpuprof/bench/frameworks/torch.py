@@ -95,8 +95,8 @@ class TorchSystem(FrameworkSystem):
         if not isinstance(self.model, self.torch.nn.Module):
             raise BenchmarkError(
                 "kind_of_model",
-                f"{self.source.text} gives {type(self.model).__name__}, no torch.nn.Module: "
-                "take --framework python for a callable",
+                f"{self.source.text} gives {type(self.model).__name__}, no torch.nn.Module",
+                hint="use --framework python for a callable",
             )
         return self.model
 
