@@ -14,7 +14,7 @@ import pytest
 from refusals import refused
 
 from gpuprof.errors import BenchmarkError
-from gpuprof.load import soak_run
+from gpuprof.load import soak_readings, soak_run
 from gpuprof.load.leaks import FEWEST_READINGS, MemoryLevels, Meter, SoakVerdict
 from gpuprof.load.requests import REQUEST, RequestStatus
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
@@ -50,7 +50,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[LoadSetting
             return MemoryLevels(requests, {Meter.RSS: 10**8 + int(leak_bytes * requests) + noise})
 
         monkeypatch.setattr(soak_run, "run_load", run)
-        monkeypatch.setattr(soak_run, "read_memory", read)
+        monkeypatch.setattr(soak_readings, "read_memory", read)
         monkeypatch.setattr(soak_run, "trim_memory", lambda: None)
         return asked
 
@@ -187,6 +187,16 @@ def test_a_soak_without_a_duration_is_refused(simulated: Any) -> None:
     with refused(BenchmarkError, "invalid_load"):
         run_soak(lambda: None, LoadSettings("f", "soak"))
     assert asked == []
+
+
+def test_a_target_with_few_requests_has_none_of_the_memory_of_the_test() -> None:
+    settings = LoadSettings("f", "soak", rate=500.0, duration_s=4.0)
+    found = run_soak(lambda: None, settings, cycles=4 * FEWEST_READINGS)
+    assert found.requests == 2_000
+    for growth in found.report.leaks.meters:
+        assert growth.verdict is not SoakVerdict.YES, growth
+    (blocks,) = [each for each in found.report.leaks.meters if each.meter is Meter.PYTHON_BLOCKS]
+    assert abs(blocks.value or 0.0) < 0.1
 
 
 def test_objects_that_are_kept_are_found_by_the_real_meters() -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from gpuprof.bench.facts import TextEnum
 from gpuprof.bench.measure.diagnostics import machine_warnings
-from gpuprof.bench.measure.host import describe_environment, read_state, use_between
+from gpuprof.bench.measure.host import MachineState, describe_environment, read_state, use_between
 from gpuprof.bench.results.target import parse_target
 from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.driver import DRAIN_S, MOST_CLOSED, DrivenLoad, DriveSettings, Progress, drive, drive_closed
@@ -66,7 +66,8 @@ _PATTERN_STARTS = {Scenario.BURST: "burst", Scenario.RAMP: "ramp"}
 class LoadOptions:
     """How a run is made besides its settings. `probe` measures the generator's ceiling first.
 
-    `profile` is the folder of the run that records the requests, None for none.
+    `profile` is the folder of the run that records the requests, None for none. `describe` asks for the
+    machine and its packages, which takes 20 ms and two processes.
     """
 
     drain_s: float = DRAIN_S
@@ -74,6 +75,12 @@ class LoadOptions:
     log_path: Path | None = None
     progress: Progress | None = None
     profile: Path | None = None
+    describe: bool = True
+
+    @property
+    def of_several(self) -> LoadOptions:
+        """The options of one of several runs, of which only the rows are used."""
+        return replace(self, probe=False, describe=False)
 
 
 def run_load(
@@ -161,7 +168,8 @@ def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOp
             arrivals = _arrivals(settings, np.random.default_rng(settings.seed))
             check_requests(settings, len(arrivals))
             load = drive_server(server, arrivals, Path(folder), how)
-    found = _result(load.driven, settings, client_ceiling_per_s(load), before, is_closed)
+    environment = describe_environment() if options.describe else {}
+    found = _result(load.driven, settings, client_ceiling_per_s(load), before, environment)
     return ServerResult(found.settings, found.run, found.rows, load, server.is_stream, tuple(objectives))
 
 
@@ -304,7 +312,8 @@ def _measured(
     else:
         assert isinstance(target, ThreadTarget)
         load = drive_closed(target, count=settings.count, duration_s=settings.duration_s, settings=how)
-    found = _result(load, settings, None if probe is None else probe.ceiling_per_s, before, arrivals is None)
+    environment = describe_environment() if options.describe else {}
+    found = _result(load, settings, None if probe is None else probe.ceiling_per_s, before, environment)
     if profile is None:
         return found
     try:
@@ -325,9 +334,13 @@ def _profile_of(
 
 
 def _result(
-    load: DrivenLoad, settings: LoadSettings, ceiling: float | None, before: Any, closed: bool
+    load: DrivenLoad,
+    settings: LoadSettings,
+    ceiling: float | None,
+    before: MachineState,
+    environment: dict[str, Any],
 ) -> LoadResult:
-    use = use_between(before, read_state())
+    use, closed = use_between(before, read_state()), Scenario(settings.scenario) in CLOSED
     run = LoadRun(
         start_ns=load.start_ns,
         end_ns=load.end_ns,
@@ -341,7 +354,7 @@ def _result(
             for each in machine_warnings(use, len(load.rows))
             if each.code != "involuntary_context_switches"
         ),
-        environment=describe_environment(),
+        environment=environment,
         first_failure=load.first_failure,
         batch_wait_s=load.batch_wait_s,
         is_full=closed and settings.count is None and len(load.rows) in (MOST_CLOSED, _MOST_ON_SERVER),

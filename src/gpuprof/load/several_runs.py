@@ -206,7 +206,7 @@ def find_rate(
             hint="use server or constant",
         )
     check_requests(settings, check_count(first * (checked(wanted).duration_s or 0.0)))
-    each_run = dataclasses.replace(options or LoadOptions(), probe=False)
+    each_run = (options or LoadOptions()).of_several
     achieved: dict[float, tuple[float, ...]] = {}
 
     def measure(rate: float, seed: int) -> Floats:
@@ -249,7 +249,7 @@ def sweep_concurrency(
     closed = dataclasses.replace(settings, scenario=str(Scenario.CLOSED_LOOP), concurrency=None)
     assert Scenario.CLOSED_LOOP in CLOSED
     checked(closed)
-    each_run = dataclasses.replace(options or LoadOptions(), probe=False)
+    each_run = (options or LoadOptions()).of_several
     measured: list[ConcurrencyRun] = []
     p99_s: dict[int, float | None] = {}
     throughputs: dict[int, Ends] = {}

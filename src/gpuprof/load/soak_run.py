@@ -15,25 +15,18 @@ import numpy as np
 from gpuprof.bench.results.files import to_json, write_whole
 from gpuprof.bench.serialization import to_finite
 from gpuprof.errors import BenchmarkError, RunError
-from gpuprof.load.leaks import (
-    FEWEST_READINGS,
-    MemoryLevels,
-    MeterGrowth,
-    SoakVerdict,
-    overall,
-    read_memory,
-    trim_memory,
-)
+from gpuprof.load.leaks import FEWEST_READINGS, MeterGrowth, SoakVerdict, overall, trim_memory
 from gpuprof.load.reasons import LoadReason
 from gpuprof.load.requests import Rows, is_ok, service_ns
 from gpuprof.load.result import LoadSettings
 from gpuprof.load.run import LoadOptions, Scenario, checked, run_load, server_of, sizes_of
 from gpuprof.load.soak import ServiceDrift, SoakReport, soak_report
+from gpuprof.load.soak_readings import SoakReadings
 from gpuprof.load.stopping import TargetStoppedError, check_success, keeping_results
 from gpuprof.load.targets.base import BatchTarget, LoopTarget, Target, ThreadTarget
 from gpuprof.load.targets.finding import find_target
 from gpuprof.load.targets.server_target import ServerTarget
-from gpuprof.load.throttling import ThrottleMeters, ThrottleReading, Throttling
+from gpuprof.load.throttling import Throttling
 
 CYCLES = 4 * FEWEST_READINGS
 SOAK = "soak"
@@ -146,12 +139,12 @@ def run_soak(
     )
     checked(each)
     kept = _kept(target, inputs, each)
-    how = dataclasses.replace(options or LoadOptions(), probe=False)
+    how = (options or LoadOptions()).of_several
     # Rows that stay in memory would be found as a leak.
     with tempfile.TemporaryFile(prefix="gpuprof-soak-") as file:
-        run, stopped, interrupted = _Soak(kept, each, how, file), None, False
+        run, stopped, interrupted = _Soak(kept, each, how, file, cycles), None, False
         try:
-            run.measure(cycles, after_cycle)
+            run.measure(after_cycle)
         except KeyboardInterrupt:
             interrupted = True
             if not run.cycles:
@@ -164,16 +157,17 @@ def run_soak(
 
 
 class _Soak:
-    def __init__(self, target: Any, settings: LoadSettings, options: LoadOptions, file: Any) -> None:
+    def __init__(
+        self, target: Any, settings: LoadSettings, options: LoadOptions, file: Any, cycles: int
+    ) -> None:
         self._target, self._settings, self._options, self._file = target, settings, options, file
-        self._meters = ThrottleMeters()
-        self._is_here = not isinstance(target, ServerTarget)
-        self._memory: list[MemoryLevels] = []
-        self._throttle: list[ThrottleReading] = [self._meters.read()]
+        self._cycles = cycles
+        self._readings = SoakReadings(cycles + 1, has_memory=not isinstance(target, ServerTarget))
+        self._readings.read(0)
         self.requests = self.failed = self.cycles = 0
 
-    def measure(self, cycles: int, after_cycle: AfterCycle | None) -> None:
-        for number in range(cycles):
+    def measure(self, after_cycle: AfterCycle | None) -> None:
+        for number in range(self._cycles):
             now = dataclasses.replace(self._settings, seed=self._settings.seed + number)
             with keeping_results(has_some=self.cycles > 0):
                 result = run_load(self._target, now, None, self._options)
@@ -185,10 +179,7 @@ class _Soak:
                 check_success(result)
             del result
             trim_memory()
-            self._memory.append(
-                read_memory(self.requests) if self._is_here else MemoryLevels(self.requests, {})
-            )
-            self._throttle.append(self._meters.read())
+            self._readings.read(self.requests)
             if after_cycle is not None:
                 after_cycle(self.cycles, self.requests)
 
@@ -203,7 +194,8 @@ class _Soak:
     def result(self, settings: LoadSettings, *, interrupted: bool, stopped: LoadReason | None) -> SoakResult:
         self._file.seek(0)
         pairs = np.frombuffer(self._file.read(), np.int64).reshape(-1, 2).astype(np.float64)
-        report = soak_report(self._memory, self._throttle, pairs[:, 0], pairs[:, 1] / 1e9)
+        _before, *memory = self._readings.memory()
+        report = soak_report(memory, [*self._readings.throttling()], pairs[:, 0], pairs[:, 1] / 1e9)
         return SoakResult(settings, report, self.requests, self.failed, self.cycles, interrupted, stopped)
 
 
