@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,10 @@ from refusals import refused
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load import soak_readings, soak_run
-from gpuprof.load.leaks import FEWEST_READINGS, MemoryLevels, Meter, SoakVerdict
+from gpuprof.load.leaks import FEWEST_READINGS, MemoryLevels, Meter, SoakVerdict, trim_memory
 from gpuprof.load.requests import REQUEST, RequestStatus
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
+from gpuprof.load.soak_readings import SoakReadings
 from gpuprof.load.soak_run import CYCLES, run_soak
 from gpuprof.load.targets.in_process import CallableTarget
 
@@ -189,14 +191,28 @@ def test_a_soak_without_a_duration_is_refused(simulated: Any) -> None:
     assert asked == []
 
 
-def test_a_target_with_few_requests_has_none_of_the_memory_of_the_test() -> None:
-    settings = LoadSettings("f", "soak", rate=500.0, duration_s=4.0)
-    found = run_soak(lambda: None, settings, cycles=4 * FEWEST_READINGS)
-    assert found.requests == 2_000
-    for growth in found.report.leaks.meters:
-        assert growth.verdict is not SoakVerdict.YES, growth
-    (blocks,) = [each for each in found.report.leaks.meters if each.meter is Meter.PYTHON_BLOCKS]
-    assert abs(blocks.value or 0.0) < 0.1
+def test_readings_take_no_memory_of_their_own() -> None:
+    readings = SoakReadings(400, has_memory=True)
+    for number in range(100):
+        readings.read(number)
+    trim_memory()
+    before = sys.getallocatedblocks()
+    for number in range(100, 400):
+        readings.read(number)
+    trim_memory()
+    # A reading that is kept as an object is more than 10 blocks.
+    assert sys.getallocatedblocks() - before < 300
+    memory, throttling = [*readings.memory()], [*readings.throttling()]
+    assert [each.requests for each in memory] == list(range(400))
+    assert all(each.values[Meter.PYTHON_BLOCKS] is not None for each in memory)
+    assert (np.diff([each.at_ns for each in throttling]) >= 0).all()
+
+
+def test_the_cycles_do_not_describe_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The packages of the machine are read by code of the standard library that keeps memory.
+    monkeypatch.setattr("gpuprof.load.run.describe_environment", lambda: pytest.fail("it was described"))
+    settings = LoadSettings("f", "soak", rate=500.0, duration_s=0.1)
+    assert run_soak(lambda: None, settings, cycles=3).requests > 0
 
 
 def test_objects_that_are_kept_are_found_by_the_real_meters() -> None:

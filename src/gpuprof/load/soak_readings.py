@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the meters of a soak test read, in memory that is taken before the first cycle.
 
-A test of its own memory would find it: a target with few requests a cycle has less than a few objects a cycle.
+Otherwise the test would find its own memory: a few objects a cycle are many where a cycle has few requests.
 """
 
 from __future__ import annotations
