@@ -86,7 +86,7 @@ def test_the_verdicts_are_in_the_text_and_in_json() -> None:
     plain = found.to_dict()["mlperf_style"]
     assert (plain["same_settings"]["verdict"], plain["rules_of_mlperf"]["verdict"]) == (
         "valid",
-        "insufficient",
+        "inconclusive",
     )
 
 

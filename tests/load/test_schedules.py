@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.result import LoadSettings
+from gpuprof.load.run import checked
 from gpuprof.load.schedules import (
     AllAtOnce,
     ArrivalSchedule,
@@ -244,3 +246,16 @@ def test_a_mix_draws_by_its_weights() -> None:
 def test_mixes_that_mean_nothing_are_refused(text: str) -> None:
     with refused(BenchmarkError, "invalid_mix"):
         parse_mix(text)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        LoadSettings("f", "trace", "trace.jsonl", rate=5.0),
+        LoadSettings("f", "trace", "trace.jsonl", duration_s=5.0),
+        LoadSettings("f", "ramp", "ramp:10-20", rate=5.0),
+    ],
+)
+def test_what_a_trace_or_a_ramp_would_ignore_is_refused(settings: LoadSettings) -> None:
+    with refused(BenchmarkError, "invalid_load"):
+        checked(settings)

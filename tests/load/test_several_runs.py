@@ -231,9 +231,9 @@ def test_a_sweep_of_a_server_has_as_many_connections_as_its_concurrency() -> Non
         now += 1
         most = max(most, now)
         seen.append(most)
-        asyncio.get_running_loop().call_later(0.002, answer, exchange)
+        asyncio.get_running_loop().call_later(0.002, end, exchange)
 
-    def answer(exchange: Exchange) -> None:
+    def end(exchange: Exchange) -> None:
         nonlocal now
         now -= 1
         exchange.transport.write(OK)

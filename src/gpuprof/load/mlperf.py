@@ -44,7 +44,7 @@ class ScenarioVerdict(TextEnum):
 
     VALID = "valid"
     INVALID = "invalid"
-    INSUFFICIENT = "insufficient"
+    INSUFFICIENT = "inconclusive"
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,10 @@ def checked(settings: LoadSettings) -> LoadSettings:
     if settings.count is not None:
         raise _invalid("a number of requests with a rate", "set --duration instead of --count")
     is_trace = scenario is Scenario.TRACE
+    if is_trace and (settings.rate is not None or settings.duration_s is not None):
+        raise _invalid("a trace has the times of its file", "omit --rate and --duration")
+    if scenario is Scenario.RAMP and settings.rate is not None:
+        raise _invalid("a ramp has two rates in its pattern", "omit --rate")
     pattern = settings.pattern or _PATTERNS.get(scenario)
     if pattern is None:
         wanted = "the path of a file with times" if is_trace else "as in ramp:10-500"

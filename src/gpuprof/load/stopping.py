@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a test of several runs ends early: its target does not work any more. Earlier runs are kept."""
+"""When a test of several runs is stopped: its target does not work any more. Earlier runs are kept."""
 
 from __future__ import annotations
 
