@@ -24,6 +24,7 @@ from gpuprof.load.mlperf import (
     MlperfScenario,
     ScenarioResult,
     judge,
+    percentile_of,
     queries_of,
 )
 from gpuprof.load.result import LoadResult, LoadSettings
@@ -62,12 +63,14 @@ class BenchmarkResult:
     load: LoadResult | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        latency = self.rules.latency_s if self.rules is not None else None
         lines = [f"{self.scenario}: {self.throughput:,.4g} samples/s"]
         if self.metadata:
             lines.append(", ".join(f"{name} {value:g}" for name, value in self.metadata.items()))
-        if latency is not None and self.rules is not None and self.rules.quantile is not None:
-            lines.append(f"p{100 * self.rules.quantile:g} latency: {format_duration(latency * 1e9)}")
+        quantile = RULES[MlperfScenario(str(self.scenario).replace("_", "-"))].quantile
+        if quantile is not None and len(self.latencies):
+            latency = percentile_of(self.latencies, quantile)
+            shown = format_duration(latency * 1e9) if np.isfinite(latency) else "-"
+            lines.append(f"p{100 * quantile:g} latency: {shown}")
         if self.accuracy is not None:
             lines.append(f"accuracy: {format_share(self.accuracy)}")
         if self.rules is not None:

@@ -150,6 +150,11 @@ class HttpConnection(asyncio.Protocol):
         self._client.ended(self, index, status, units)
 
     @property
+    def is_connected(self) -> bool:
+        """Whether it was connected, and was not closed by this side since."""
+        return self._transport is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether requests can be sent on it."""
         return self._transport is not None and not self._transport.is_closing()
@@ -275,7 +280,7 @@ class HttpClient:
 
     def ended(self, connection: HttpConnection, index: int, status: RequestStatus, units: int) -> None:
         """Mark the end of a request of a connection, and use or replace the connection."""
-        if connection.is_open:
+        if connection.is_connected:
             self._idle.append(connection)
         else:
             self._open -= 1
