@@ -216,7 +216,15 @@ class LoadResult:
     @property
     def rule_verdicts(self) -> RuleVerdicts | None:
         """What the rules of MLPerf give; None of a load in none of its scenarios."""
-        return rule_verdicts(self.settings, self.rows, self.planned_duration_s)
+        settings = self.settings
+        return rule_verdicts(
+            self.rows,
+            scenario=settings.scenario,
+            pattern=settings.pattern,
+            slo=settings.slo,
+            set_s=settings.duration_s,
+            sent_s=self.planned_duration_s,
+        )
 
     @property
     def is_failed(self) -> bool:

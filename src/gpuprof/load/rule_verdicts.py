@@ -12,7 +12,6 @@ from gpuprof.load.mlperf import RULES, MlperfScenario, ScenarioResult, ScenarioR
 
 if TYPE_CHECKING:
     from gpuprof.load.requests import Rows
-    from gpuprof.load.result import LoadSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +31,35 @@ class RuleVerdicts:
         yield from (f"  {each}" for each in self.by_rules.reasons)
 
 
-def rule_verdicts(settings: LoadSettings, rows: Rows, duration_s: float | None) -> RuleVerdicts | None:
-    """Return the verdicts on requests that were sent for `duration_s`, None where another thing ended them.
+def rule_verdicts(
+    rows: Rows,
+    *,
+    scenario: str,
+    pattern: str | None,
+    slo: str | None,
+    set_s: float | None,
+    sent_s: float | None,
+) -> RuleVerdicts | None:
+    """Return the verdicts on requests that were to be sent for `set_s`, and were sent for `sent_s`.
 
-    None of a load that is in no scenario of MLPerf: that of server has a Poisson process and a bound of p99.
+    These are None where another thing than the time ends the load. The result is None of a load that is in no
+    scenario of MLPerf: that of server has a Poisson process and a bound of p99.
     """
-    rules = _rules_of(settings)
+    rules = _rules_of(scenario, pattern, slo)
     if rules is None or not len(rows):
         return None
-    queries = queries_of(rows, duration_s, per_sample=rules.scenario is MlperfScenario.OFFLINE)
-    as_set = rules.with_duration(settings.duration_s or 0.0)
+    queries = queries_of(rows, sent_s, per_sample=rules.scenario is MlperfScenario.OFFLINE)
+    as_set = rules.with_duration(set_s or 0.0)
     return RuleVerdicts(judge(queries, as_set), judge(queries, rules))
 
 
-def _rules_of(settings: LoadSettings) -> ScenarioRules | None:
-    if settings.scenario not in [*MlperfScenario]:
+def _rules_of(scenario: str, pattern: str | None, slo: str | None) -> ScenarioRules | None:
+    if scenario not in [*MlperfScenario]:
         return None
-    rules = RULES[MlperfScenario(settings.scenario)]
+    rules = RULES[MlperfScenario(scenario)]
     if rules.scenario is not MlperfScenario.SERVER:
         return rules
-    target = None if settings.slo is None else parse_target(settings.slo)
-    if target is None or target.share != rules.quantile or settings.pattern not in (None, "poisson"):
+    target = None if slo is None else parse_target(slo)
+    if target is None or target.share != rules.quantile or pattern not in (None, "poisson"):
         return None
     return rules.with_bound(target.limit_s)
