@@ -31,7 +31,8 @@ if __name__ == "__main__":
 
 from benchmarks._machine import describe_machine
 from benchmarks._output import Column, plain_table, show
-from gpuprof.load.requests import RequestStatus
+from gpuprof import _native
+from gpuprof.load.requests import is_ok, rows_of
 
 RESPONSE = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n{"ok":1}'
 OURS = "gpuprof"
@@ -67,33 +68,13 @@ async def serve() -> None:
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
-class CountedLog:
-    """The log of requests that are counted only; the clock is read as a log does."""
-
-    def __init__(self) -> None:
-        self.failed = 0
-
-    def begin(self, _: int) -> None:
-        """Read the clock."""
-        time.monotonic_ns()
-
-    def first(self, _: int) -> None:
-        """Read the clock."""
-        time.monotonic_ns()
-
-    def end(self, _: int, status: int, __: int) -> None:
-        """Read the clock, and count failures."""
-        time.monotonic_ns()
-        self.failed += status != RequestStatus.OK
-
-
 async def send_ours(port: int, connections: int, requests: int) -> int:
     from gpuprof.load.targets.address import ServerAddress, WireProtocol
     from gpuprof.load.targets.http import HttpClient
     from gpuprof.load.targets.http_requests import HttpRequests
 
     address = ServerAddress(WireProtocol.HTTP, "127.0.0.1", port, "/", resolved=("127.0.0.1",))
-    log, done = CountedLog(), asyncio.Event()
+    log, done = _native.RequestLog(requests), asyncio.Event()
     ended = 0
 
     def on_end(_: int, __: int) -> None:
@@ -110,7 +91,7 @@ async def send_ours(port: int, connections: int, requests: int) -> int:
         client.start(index)
     await done.wait()
     await client.close()
-    return log.failed
+    return int((~is_ok(rows_of(log))).sum())
 
 
 async def share(requests: int, connections: int, get: Callable[[], Awaitable[bool]]) -> int:

@@ -72,6 +72,10 @@ def test_command_lines_that_are_refused(tmp_path: Path) -> None:
     refused_command([*usual, "1", "--growth", "nan"], "invalid_load")
     refused_command([*usual, "1", "--price", "0"], "invalid_load", "price")
     refused_command([*usual, "1", "--model", "none"], "several_models")
+    refused_command([*usual, "1e15"], "unbounded")
+    refused_command([*usual, "1e308", "--growth", "1e10"], "unbounded")
+    with refused(BenchmarkError, "invalid_seed"):
+        gpuprof.plan_capacity(runs(), 1.0, "p99<1s", seed=-1)
     refused_command(["capacity", BASE, "--rate", "1", "--slo", "fast"], "invalid_target")
     refused_command(["capacity", tmp_path / "none.json", "--rate", "1", "--slo", "p99<1s"], "cannot_read")
 

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from refusals import refused_command
 
 from gpuprof.cli.main import cli
+from gpuprof.errors import RunError
 from gpuprof.load import open_result
 
 
@@ -38,6 +39,61 @@ def test_a_run_in_which_every_request_fails_is_no_success(
     done = CliRunner().invoke(cli, [*words, "--out", str(tmp_path / "out")])
     assert done.exit_code == 1
     assert len(open_result(tmp_path / "out").rows) == 20
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (("--concurrency", "1,2,4", "--duration", "50ms"), "sweep.json"),
+        (("--find-max-rate", "--slo", "p50<1s", "--rate", "200", "--duration", "100ms"), "max_rate.json"),
+        (("--scenario", "soak", "--duration", "10s", "--rate", "200"), "soak.json"),
+    ],
+)
+def test_several_runs_of_a_target_that_never_works_end_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], file: str
+) -> None:
+    (tmp_path / "failing_target_of_test.py").write_text("def respond():\n    1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    command = ["load", "python:failing_target_of_test:respond", *words, "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 1, done.output
+    stopped = json.loads((tmp_path / "out" / file).read_text())["stopped"]
+    assert (stopped["code"], stopped["values"]["cause"]) == (
+        "all_failed",
+        "ZeroDivisionError: division by zero",
+    )
+    assert done.stdout.splitlines()[-1] == stopped["text"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--rate", "200"),
+        ("--concurrency", "1,2"),
+        ("--find-max-rate", "--slo", "p50<1s", "--rate", "200"),
+        ("--scenario", "soak", "--duration", "10s"),
+        ("--mlperf", "--scenario", "offline"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_request(
+    target: str, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "file").write_text("")
+    refused_command(["load", target, *words, "--out", tmp_path / "file" / "out"], "cannot_write", "file")
+    refused_command(["load", target, *words, "--out", tmp_path / "file"], "cannot_write", "file")
+
+
+def test_figures_are_printed_before_they_are_written(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_rows: object, path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("gpuprof.load.result.write_rows", full)
+    words = ["load", target, "--rate", "300", "--duration", "100ms", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(cli, words)
+    assert "30 requests" in done.stdout
+    assert isinstance(done.exception, RunError)
 
 
 def test_json_has_the_figures(target: str, tmp_path: Path) -> None:

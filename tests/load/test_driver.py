@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -185,3 +186,31 @@ def test_stopping_a_pacer_ends_every_wait() -> None:
         thread.join(30)
     assert found == [None] * 3
     assert pacer.is_finished
+
+
+def leaves(index: int) -> None:
+    if index % 2:
+        sys.exit(3)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_function_that_exits_fails_its_requests_and_no_others(concurrency: int) -> None:
+    target = CallableTarget(leaves, with_index=True)
+    settings = DriveSettings(concurrency=concurrency)
+    plan = np.zeros(20, np.int64)
+    for load in (drive(target, plan, settings), drive_closed(target, count=20, settings=settings)):
+        assert load.rows["status"].tolist() == [RequestStatus.OK, RequestStatus.FAILED] * 10
+        assert load.first_failure is not None
+        assert (load.first_failure.type, load.first_failure.message) == ("SystemExit", "3")
+
+
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError])
+def test_a_task_that_exits_or_cancels_itself_fails_its_request(error: type[BaseException]) -> None:
+    async def respond(index: int) -> None:
+        if index % 2:
+            raise error
+
+    load = drive(CoroutineTarget(respond, with_index=True), np.zeros(20, np.int64), DriveSettings(drain_s=20))
+    assert load.rows["status"].tolist() == [RequestStatus.OK, RequestStatus.FAILED] * 10
+    assert load.first_failure is not None
+    assert load.first_failure.type == error.__name__

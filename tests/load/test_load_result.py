@@ -226,3 +226,11 @@ def test_a_model_is_called_with_its_mix_of_batch_sizes(tmp_path: Path) -> None:
     found = gpuprof.load(f"{tmp_path / 'model.py'}:build", rate=500, duration_s=0.1, mix="batch=1:80,8:20")
     assert found.statuses == {RequestStatus.OK: 50}
     assert set(found.rows["units"].tolist()) == {1, 8}
+
+
+def test_a_closed_loop_without_room_for_more_is_a_warning() -> None:
+    rows = even_rows()
+    run = LoadRun(int(rows["planned_ns"][0]), int(rows["end_ns"].max()), closed=True, is_full=True)
+    found = LoadResult(LoadSettings("target", "single-stream", duration_s=60.0), run, rows)
+    assert codes(found) == {"full"}
+    assert found.planned_duration_s is None

@@ -30,7 +30,7 @@ def test_the_command_shows_both_verdicts(words: list[str], tmp_path: Path) -> No
         assert done.exit_code == 0, done.output
         lines = done.stdout.splitlines()
         assert "MLPerf-style" in lines[0]
-        assert [line.split()[-1] for line in lines[4:7]] == ["valid", "valid", "insufficient"]
+        assert [line.split()[-1] for line in lines[4:7]] == ["valid", "valid", "inconclusive"]
         summary = (tmp_path / "out" / f"loadgen{number}" / "mlperf_log_summary.txt").read_text()
         assert "Result is : VALID" in summary
     found = json.loads((tmp_path / "out" / "mlperf.json").read_text())

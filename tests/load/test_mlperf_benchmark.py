@@ -14,6 +14,7 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.load.mlperf import ScenarioVerdict
 from gpuprof.load.mlperf_benchmark import classes_of, joined, queries_of
 from gpuprof.load.requests import REQUEST, RequestStatus
+from gpuprof.text.units import format_duration
 
 
 class Model:
@@ -56,6 +57,7 @@ def test_server_is_a_poisson_process_from_the_plan() -> None:
     assert found.load.settings.scenario == "server"
     assert {"target_qps", "actual_qps", "duration"} == found.metadata.keys()
     assert found.rules is None  # there is no bound
+    assert f"p99 latency: {format_duration(sorted(found.latencies)[99] * 1e9)}" in str(found).splitlines()
     bound = MLPerfBenchmark().server(Model(), SAMPLES, 500, 0.2, latency_bound_s=60.0)
     assert bound.rules is not None
     assert [each.code for each in bound.rules.reasons] == ["too_short", "early_stopping"]

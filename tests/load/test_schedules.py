@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.result import LoadSettings
+from gpuprof.load.run import checked
 from gpuprof.load.schedules import (
     AllAtOnce,
     ArrivalSchedule,
@@ -158,8 +160,17 @@ def test_rates_and_durations_that_plan_nothing_are_refused(value: float) -> None
 def test_a_plan_without_arrivals_or_with_too_many_is_refused() -> None:
     with refused(BenchmarkError, "empty_plan"):
         plan(RateSchedule(0.1, 1))
+    for rate, duration_s in ((1e9, 1.0), (1e308, 10.0), (1e-20, 1e20)):
+        with refused(BenchmarkError, "invalid_schedule"):
+            plan(RateSchedule(rate, duration_s))
     with refused(BenchmarkError, "invalid_schedule"):
-        plan(RateSchedule(1e9, 1))
+        plan(BurstSchedule(0.001, 1e9, length_s=0.001, every_s=0.002))
+
+
+def test_a_trace_in_another_unit_than_seconds_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text("1764060953000000000\n1764060963000000000\n")
+    with refused(BenchmarkError, "invalid_trace"):
+        plan(TraceSchedule(tmp_path / "trace"))
 
 
 def test_patterns_are_read() -> None:
@@ -235,3 +246,16 @@ def test_a_mix_draws_by_its_weights() -> None:
 def test_mixes_that_mean_nothing_are_refused(text: str) -> None:
     with refused(BenchmarkError, "invalid_mix"):
         parse_mix(text)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        LoadSettings("f", "trace", "trace.jsonl", rate=5.0),
+        LoadSettings("f", "trace", "trace.jsonl", duration_s=5.0),
+        LoadSettings("f", "ramp", "ramp:10-20", rate=5.0),
+    ],
+)
+def test_what_a_trace_or_a_ramp_would_ignore_is_refused(settings: LoadSettings) -> None:
+    with refused(BenchmarkError, "invalid_load"):
+        checked(settings)

@@ -52,6 +52,16 @@ def test_a_load_of_streams_has_their_figures_and_verdict(tmp_path: Path) -> None
     assert rows == (3 * count, count)
 
 
+def test_responses_that_no_request_asked_for_are_a_warning(tmp_path: Path) -> None:
+    with serving({"/": respond_with(OK + OK)}) as server:
+        done = run(at(server, "/"), tmp_path, "--rate", "500", "--duration", "100ms")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["statuses"] == {"ok": 50}
+    warned = {each["code"]: each["values"] for each in found["warnings"]}
+    assert warned["unrequested_responses"] == {"responses": 50}
+
+
 def test_failures_are_counted_and_are_late(tmp_path: Path) -> None:
     refusal = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
     with serving({"/predict": respond_with(refusal)}) as server:

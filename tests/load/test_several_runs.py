@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from load_server import OK, Exchange, serving
 from queues import served
+from refusals import refused
 
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
 from gpuprof.load import several_runs
 from gpuprof.load.requests import REQUEST, RequestStatus
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
+from gpuprof.load.several_report import write_several
 from gpuprof.load.several_runs import find_rate, sweep_concurrency
+from gpuprof.load.targets.server_target import ServerTarget
 
 SERVICE_S = 0.01
 
@@ -112,13 +117,136 @@ def test_a_sweep_shows_where_throughput_ends_to_grow(simulated: list[LoadSetting
 def test_what_cannot_be_searched_is_refused_before_a_run(
     simulated: list[LoadSettings], settings: LoadSettings, code: str
 ) -> None:
-    with pytest.raises(BenchmarkError) as refused:
+    with refused(BenchmarkError, code):
         find_rate("f", settings)
-    assert refused.value.code == code
     assert simulated == []
 
 
 def test_a_sweep_of_a_plan_is_refused(simulated: list[LoadSettings]) -> None:
-    with pytest.raises(BenchmarkError) as refused:
+    with refused(BenchmarkError, "invalid_load"):
         sweep_concurrency("f", LoadSettings("f", "burst", rate=9.0), (1, 2))
-    assert (refused.value.code, simulated) == ("invalid_load", [])
+    assert simulated == []
+
+
+@pytest.mark.parametrize("rate", [1e308, float("inf"), float("nan")])
+def test_a_rate_beyond_numbers_is_refused(simulated: list[LoadSettings], rate: float) -> None:
+    settings = LoadSettings("f", "server", rate=rate, duration_s=20.0, slo="p90<50ms")
+    with refused(BenchmarkError, "invalid_schedule"):
+        find_rate("f", settings)
+    assert simulated == []
+
+
+def fails(result: LoadResult) -> LoadResult:
+    result.rows["status"] = RequestStatus.SERVER_ERROR
+    return result
+
+
+def ends_after(monkeypatch: pytest.MonkeyPatch, asked: list[LoadSettings], runs: int, *, by: str) -> None:
+    """Have each run after so many fail in every request, or not begin."""
+    run = several_runs.run_load
+
+    def ending(*words: Any) -> LoadResult:
+        if len(asked) < runs:
+            return run(*words)
+        if by == "error":
+            raise BenchmarkError("no_server", "no server responds", hint="start it")
+        return fails(run(*words))
+
+    monkeypatch.setattr(several_runs, "run_load", ending)
+
+
+@pytest.mark.parametrize(("by", "code"), [("failures", "all_failed"), ("error", "cannot_continue")])
+def test_a_sweep_keeps_what_was_measured_before_its_target_ended(
+    simulated: list[LoadSettings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by: str, code: str
+) -> None:
+    ends_after(monkeypatch, simulated, 2, by=by)
+    found = sweep_concurrency("f", LoadSettings("f", "server", duration_s=1.0), (1, 2, 4, 8))
+    assert [each.concurrency for each in found.found.runs] == [1, 2]
+    assert found.stopped is not None
+    assert found.stopped.code == code
+    assert not found.interrupted
+    plain = json.loads(found.save(tmp_path).read_text())
+    assert (len(plain["runs"]), plain["stopped"]["code"]) == (2, code)
+    assert str(found.stopped) in str(found)
+
+
+@pytest.mark.parametrize(("by", "code"), [("failures", "all_failed"), ("error", "cannot_continue")])
+def test_a_search_keeps_what_was_measured_before_its_target_ended(
+    simulated: list[LoadSettings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by: str, code: str
+) -> None:
+    ends_after(monkeypatch, simulated, 7, by=by)
+    settings = LoadSettings("f", "server", rate=40.0, duration_s=20.0, slo="p90<50ms")
+    found = find_rate("f", settings, runs=5)
+    assert [each.rate for each in found.found.probes] == [40.0]
+    assert (found.found.low, found.found.high) == (40.0, None)
+    assert found.stopped is not None
+    assert found.stopped.code == code
+    assert len(simulated) <= 8, "no more runs of a target that does not work"
+    assert json.loads(found.save(tmp_path).read_text())["stopped"]["code"] == code
+
+
+def test_a_target_that_never_works_ends_a_sweep_and_a_search_at_once(
+    simulated: list[LoadSettings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ends_after(monkeypatch, simulated, 0, by="failures")
+    swept = sweep_concurrency("f", LoadSettings("f", "server", duration_s=1.0), (1, 2, 4))
+    settings = LoadSettings("f", "server", rate=40.0, duration_s=20.0, slo="p90<50ms")
+    searched = find_rate("f", settings, runs=5)
+    for found in (swept, searched):
+        assert found.stopped is not None
+        assert found.stopped.code == "all_failed"
+        assert found.stopped.values["cause"] == "server error"
+        plain = json.loads(found.save(tmp_path).read_text())
+        assert plain.get("runs", plain.get("rates")) == []
+    assert (swept.stopped.values["requests"], searched.stopped.values["requests"]) == (400, 4_000)  # type: ignore[union-attr]
+    assert len(simulated) == 2
+
+
+@pytest.mark.parametrize("formats", [("html", "md", "csv", "json")])
+def test_a_report_of_nothing_is_written(
+    simulated: list[LoadSettings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, formats: tuple[str, ...]
+) -> None:
+    ends_after(monkeypatch, simulated, 0, by="failures")
+    swept = sweep_concurrency("f", LoadSettings("f", "server", duration_s=1.0), (1, 2, 4))
+    settings = LoadSettings("f", "server", rate=40.0, duration_s=20.0, slo="p90<50ms")
+    for found in (swept, find_rate("f", settings, runs=5)):
+        files = write_several(found, formats, tmp_path, type(found).__name__)
+        assert str(found.stopped) in files[formats.index("md")].read_text(encoding="utf-8")
+
+
+def test_a_server_that_never_responds_is_an_error(
+    simulated: list[LoadSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends_after(monkeypatch, simulated, 0, by="error")
+    with refused(BenchmarkError, "no_server"):
+        sweep_concurrency("f", LoadSettings("f", "server", duration_s=1.0), (1, 2))
+
+
+def test_a_sweep_of_a_server_has_as_many_connections_as_its_concurrency() -> None:
+    now = most = 0
+    seen: list[int] = []
+
+    def respond(exchange: Exchange) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        seen.append(most)
+        asyncio.get_running_loop().call_later(0.002, end, exchange)
+
+    def end(exchange: Exchange) -> None:
+        nonlocal now
+        now -= 1
+        exchange.transport.write(OK)
+
+    mosts = []
+    with serving({"/": respond}) as server:
+        target = ServerTarget(address=server.address(), concurrency=6)  # as of --concurrency 1,3,6
+
+        def before(_: float) -> None:
+            nonlocal most
+            mosts.append(most)
+            most = 0
+
+        settings = LoadSettings("http", "closed-loop", count=40)
+        sweep_concurrency(target, settings, (1, 3, 6), before_run=before)
+    assert [*mosts[1:], most] == [1, 3, 6]

@@ -4,19 +4,24 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from gpuprof.errors import BenchmarkError
-from gpuprof.load import soak_run
-from gpuprof.load.leaks import FEWEST_READINGS, MemoryLevels, Meter, SoakVerdict
+from gpuprof.load import soak_readings, soak_run
+from gpuprof.load.leaks import FEWEST_READINGS, MemoryLevels, Meter, SoakVerdict, trim_memory
 from gpuprof.load.requests import REQUEST, RequestStatus
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
+from gpuprof.load.soak_readings import SoakReadings
 from gpuprof.load.soak_run import CYCLES, run_soak
+from gpuprof.load.targets.in_process import CallableTarget
 
 SETTINGS = LoadSettings("f", "soak", duration_s=96.0, seed=5)
 PER_CYCLE = 100
@@ -47,7 +52,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[LoadSetting
             return MemoryLevels(requests, {Meter.RSS: 10**8 + int(leak_bytes * requests) + noise})
 
         monkeypatch.setattr(soak_run, "run_load", run)
-        monkeypatch.setattr(soak_run, "read_memory", read)
+        monkeypatch.setattr(soak_readings, "read_memory", read)
         monkeypatch.setattr(soak_run, "trim_memory", lambda: None)
         return asked
 
@@ -87,10 +92,72 @@ def test_ctrl_c_keeps_the_cycles_that_ended(simulated: Any) -> None:
     assert (found.interrupted, found.cycles) == (True, 30)
 
 
-def test_ctrl_c_at_once_has_no_result(simulated: Any) -> None:
+def test_ctrl_c_keeps_a_single_cycle(simulated: Any) -> None:
     simulated(0, stop_after=1)
+    found = run_soak(lambda: None, SETTINGS)
+    assert (found.interrupted, found.cycles, found.requests) == (True, 1, PER_CYCLE)
+    assert "interrupted" in str(found)
+
+
+def test_ctrl_c_at_once_has_no_result(simulated: Any) -> None:
+    simulated(0, stop_after=0)
     with pytest.raises(KeyboardInterrupt):
         run_soak(lambda: None, SETTINGS)
+
+
+@pytest.mark.parametrize("cycles", [0, 1, 30])
+def test_a_server_that_ends_ends_the_test_and_keeps_its_cycles(
+    simulated: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cycles: int
+) -> None:
+    asked, run = simulated(64), soak_run.run_load
+
+    def ending(*words: Any) -> LoadResult:
+        if len(asked) == cycles:
+            raise BenchmarkError("no_server", "no server responds", hint="start it")
+        return run(*words)
+
+    monkeypatch.setattr(soak_run, "run_load", ending)
+    if not cycles:
+        with refused(BenchmarkError, "no_server"):
+            run_soak(lambda: None, SETTINGS)
+        return
+    found = run_soak(lambda: None, SETTINGS)
+    assert found.stopped is not None
+    assert (found.stopped.code, found.cycles, found.interrupted) == ("cannot_continue", cycles, False)
+    assert found.requests == cycles * PER_CYCLE
+    assert json.loads(found.save(tmp_path).read_text())["stopped"]["code"] == "cannot_continue"
+
+
+def test_a_target_that_never_works_ends_the_test_at_once(tmp_path: Path) -> None:
+    def respond() -> None:
+        raise ValueError("planted")
+
+    settings = LoadSettings("f", "soak", rate=2_000.0, duration_s=1.0)
+    found = run_soak(respond, settings, cycles=50)
+    assert found.stopped is not None
+    assert (found.stopped.code, found.stopped.values["cause"]) == ("all_failed", "ValueError: planted")
+    assert (found.requests, found.failed, found.cycles) == (40, 40, 1)
+
+
+@pytest.mark.parametrize("more", [{"count": 5}, {"max_batch": 4}])
+def test_what_a_soak_does_not_have_is_refused(simulated: Any, more: dict[str, int]) -> None:
+    asked = simulated(0)
+    with refused(BenchmarkError, "invalid_load"):
+        run_soak(lambda: None, replace(SETTINGS, **more))
+    assert asked == []
+
+
+def test_a_soak_mixes_batch_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def found(_target: Any, _inputs: Any, sizes: Any, _system: Any) -> Any:
+        seen.extend(set(sizes.tolist()))
+        return CallableTarget(lambda: None)
+
+    monkeypatch.setattr(soak_run, "find_target", found)
+    settings = LoadSettings("model", "soak", rate=1_000.0, duration_s=0.1, mix="batch=1:80,8:20")
+    run_soak("model", settings, cycles=2)
+    assert sorted(seen) == [1, 8]
 
 
 def test_a_target_is_loaded_once_and_closed(monkeypatch: pytest.MonkeyPatch, simulated: Any) -> None:
@@ -119,9 +186,33 @@ def test_the_memory_of_a_server_is_unavailable(simulated: Any) -> None:
 
 def test_a_soak_without_a_duration_is_refused(simulated: Any) -> None:
     asked = simulated(0)
-    with pytest.raises(BenchmarkError) as refused:
+    with refused(BenchmarkError, "invalid_load"):
         run_soak(lambda: None, LoadSettings("f", "soak"))
-    assert (refused.value.code, asked) == ("invalid_load", [])
+    assert asked == []
+
+
+def test_readings_take_no_memory_of_their_own() -> None:
+    readings = SoakReadings(400, has_memory=True)
+    for number in range(100):
+        readings.read(number)
+    trim_memory()
+    before = sys.getallocatedblocks()
+    for number in range(100, 400):
+        readings.read(number)
+    trim_memory()
+    # A reading that is kept as an object is more than 10 blocks.
+    assert sys.getallocatedblocks() - before < 300
+    memory, throttling = [*readings.memory()], [*readings.throttling()]
+    assert [each.requests for each in memory] == list(range(400))
+    assert all(each.values[Meter.PYTHON_BLOCKS] is not None for each in memory)
+    assert (np.diff([each.at_ns for each in throttling]) >= 0).all()
+
+
+def test_the_cycles_do_not_describe_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The packages of the machine are read by code of the standard library that keeps memory.
+    monkeypatch.setattr("gpuprof.load.run.describe_environment", lambda: pytest.fail("it was described"))
+    settings = LoadSettings("f", "soak", rate=500.0, duration_s=0.1)
+    assert run_soak(lambda: None, settings, cycles=3).requests > 0
 
 
 @pytest.mark.slow

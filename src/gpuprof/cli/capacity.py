@@ -133,7 +133,9 @@ class CapacityOptions:
     "--price", type=float, metavar="X", help="Compute the cost at this price of a machine and hour."
 )
 @click.option("--model", metavar="NAME", help="Plan this model of RESULT.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Set the seed of the simulation.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Set the seed of the simulation."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 @typed(CapacityOptions)
 def capacity(options: CapacityOptions) -> None:

@@ -26,6 +26,7 @@ from gpuprof.cli.measuring import (
 from gpuprof.cli.options import numbers, seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
 from gpuprof.cli.usage import BadParameter, UsageError
+from gpuprof.load.out_folder import check_writable
 from gpuprof.load.targets.address import is_address
 
 if TYPE_CHECKING:
@@ -262,6 +263,7 @@ def load(options: LoadCommandOptions) -> None:
     if options.probe:
         _print_probe(options)
         return
+    check_writable(Path(options.out))
     if options.mlperf:
         _mlperf(options)
         return
@@ -313,12 +315,9 @@ def _mlperf(options: LoadCommandOptions) -> None:
                          "hint: omit them.")  # fmt: skip
     with terminated_like_interrupted():
         found = run_mlperf(options.settings(), Path(options.out), options.max_batch)
-    file = found.save(Path(options.out))
-    if options.as_json:
-        click.echo(json.dumps(found.to_dict()))
-    else:
-        click.echo(str(found))
-        click.echo(f"written: {click.format_filename(file)}", err=True)
+    click.echo(json.dumps(found.to_dict()) if options.as_json else str(found))
+    _written(found.save(Path(options.out)), options)
+    if not options.as_json:
         click.echo(f"logs of LoadGen: {click.format_filename(found.loadgen.folder)}", err=True)
     exit_for_targets([found.verdict])
 
@@ -340,9 +339,8 @@ def _soak(options: LoadCommandOptions) -> None:
             after_cycle=lambda cycles, requests: lines.add(f"{cycles} cycles, {requests:,} requests"),
         )
     is_no = found.verdict == "yes" or 0 < found.requests == found.failed
-    _show_several(found, options, is_conclusive=is_no or found.verdict not in ("open", "inconclusive"))
-    if is_no:
-        click.get_current_context().exit(EXIT_MISSED)
+    is_conclusive = found.verdict not in ("open", "inconclusive")
+    _show_several(found, options, is_missed=is_no, is_conclusive=is_conclusive)
 
 
 def _several_runs(options: LoadCommandOptions) -> None:
@@ -374,44 +372,47 @@ def _show_several(
     result: MaxRateResult | SweepResult | SoakResult,
     options: LoadCommandOptions,
     *,
+    is_missed: bool = False,
     is_conclusive: bool = True,
 ) -> None:
     from gpuprof.load.soak_run import SoakResult
 
+    # Printed first: a full disk must not lose it.
+    click.echo(json.dumps(result.to_dict()) if options.as_json else str(result))
     file = result.save(Path(options.out))
     if options.report and not isinstance(result, SoakResult):
         from gpuprof.load.several_report import write_several
 
         write_several(result, options.report, Path(options.out))
-    if options.as_json:
-        click.echo(json.dumps(result.to_dict()))
-    else:
-        click.echo(str(result))
-        click.echo(f"written: {click.format_filename(file)}", err=True)
+    _written(file, options)
     if result.interrupted:
         click.get_current_context().exit(_EXIT_INTERRUPTED)
+    if is_missed or result.stopped is not None:
+        click.get_current_context().exit(EXIT_MISSED)
     if not is_conclusive:
         click.get_current_context().exit(EXIT_INCONCLUSIVE)
 
 
 def _report(found: LoadResult, options: LoadCommandOptions) -> None:
+    click.echo(json.dumps(found.to_dict()) if options.as_json else str(found))
+    if found.profile is not None and not options.as_json:
+        click.echo(f"\n{found.profiled}")
     folder = found.save(Path(options.out))
     if options.report:
         from gpuprof.load.report import write_report
 
         write_report(found, options.report, folder)
-    if options.as_json:
-        click.echo(json.dumps(found.to_dict()))
-    else:
-        click.echo(str(found))
-        if found.profile is not None:
-            click.echo(f"\n{found.profiled}")
-        click.echo(f"written: {click.format_filename(folder)}", err=True)
+    _written(folder, options)
     if found.run.interrupted:
         click.get_current_context().exit(_EXIT_INTERRUPTED)
     if found.is_failed:
         click.get_current_context().exit(EXIT_MISSED)
     exit_for_targets([found.verdict])
+
+
+def _written(path: Path, options: LoadCommandOptions) -> None:
+    if not options.as_json:
+        click.echo(f"written: {click.format_filename(path)}", err=True)
 
 
 def _print_probe(options: LoadCommandOptions) -> None:

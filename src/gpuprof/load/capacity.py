@@ -60,6 +60,9 @@ def plan_farm(
     farm = _Farm(model, share, target.limit_s, _LONGER * requests)
     pool = _pool(runs)
     _check_service(pool, share, target)
+    # At least as many are busy; and infinite for a rate beyond numbers.
+    if not _utilization(pool, model, load.planned_rate) <= MOST_MACHINES:
+        raise _unbounded()
     value = farm.machines_needed(pool, load, load.planned_rate, seed)
     short = _Farm(model, share, target.limit_s, requests)
     low, high, reasons = _interval(short, runs, load, value, resamples, seed)
@@ -190,10 +193,16 @@ def _bracket(is_met: Callable[[int], bool], start: int) -> tuple[int, int]:
     while not is_met(start + step):
         start, step = start + step, 2 * step
         if start > MOST_MACHINES:
-            raise BenchmarkError(
-                "unbounded", f"up to {MOST_MACHINES:,} machines miss the target", hint="use a larger limit"
-            )
+            raise _unbounded()
     return start, start + step
+
+
+def _unbounded() -> BenchmarkError:
+    return BenchmarkError(
+        "unbounded",
+        f"up to {MOST_MACHINES:,} machines miss the target",
+        hint="use a lower rate, or a larger limit",
+    )
 
 
 def _arrivals(load: Load, rate: float, requests: int, seed: int) -> Floats:

@@ -167,7 +167,7 @@ class _OpenRun:
             begin(index)
             try:
                 units = call(index)
-            except Exception as error:
+            except BaseException as error:  # SystemExit would end the thread without a word
                 self.failed(error)
                 end(index, _status_of(error), 0)
             else:
@@ -178,7 +178,7 @@ class _OpenRun:
             try:
                 pairs = [*zip(indexes.tolist(), target.call_batch(indexes), strict=True)]
                 status = _OK
-            except Exception as error:
+            except BaseException as error:
                 self.failed(error)
                 status, pairs = _status_of(error), [(index, 0) for index in indexes.tolist()]
             ended = [index for index, units in pairs if self.log.end(index, status, units)]
@@ -325,7 +325,7 @@ class _ClosedRun:
             begin_next(index, former)
             try:
                 units = call(index)
-            except Exception as error:
+            except BaseException as error:
                 self.first_failure = self.first_failure or failure_of(error)
                 end(index, _status_of(error), 0)
             else:
@@ -360,7 +360,7 @@ class _ClosedRun:
         )
 
 
-def _status_of(error: Exception) -> int:
+def _status_of(error: BaseException) -> int:
     return int(error.status) if isinstance(error, RequestError) else _FAILED
 
 

@@ -210,7 +210,7 @@ def _in_process(job: LoadgenJob, limit_s: float) -> tuple[int, str]:
     except subprocess.TimeoutExpired:
         raise TimeLimitError(
             f"LoadGen took more than {limit_s:.0f} s: responses are missing, or the model is overloaded",
-            hint="use a lower rate, or a higher --time-limit",
+            hint="use a lower rate",
         ) from None
     finally:
         if process.poll() is None:

@@ -75,8 +75,8 @@ class LoadgenComparison:
                     "warnings": list(found.warnings),
                     "logs": str(found.folder),
                 },
-                "same_settings": _plain(self.ours),
-                "rules_of_mlperf": _plain(self.by_rules),
+                "same_settings": self.ours.to_dict(),
+                "rules_of_mlperf": self.by_rules.to_dict(),
                 "verdict": str(self.verdict),
             }
         )
@@ -118,12 +118,6 @@ class LoadgenComparison:
             yield "LoadGen and gpuprof differ in their verdict: see LoadGen's summary"
         for each in (*self.loadgen.errors, *self.loadgen.warnings):
             yield f"LoadGen: {escape_text(' '.join(each.split()))}"
-
-
-def _plain(found: ScenarioResult) -> dict[str, Any]:
-    fields = {each.name: getattr(found, each.name) for each in dataclasses.fields(found)}
-    verdicts = {"scenario": str(found.scenario), "verdict": str(found.verdict)}
-    return {**fields, **verdicts, "reasons": [each.to_dict() for each in found.reasons]}
 
 
 def loadgen_settings(settings: LoadSettings, batch_size: int | None = None) -> LoadgenSettings:
@@ -180,9 +174,7 @@ def run_mlperf(settings: LoadSettings, folder: Path, batch_size: int | None = No
     system = settings.system or SystemSpec(settings.target)
     found = run_loadgen(system, wanted, _new_folder(folder))
     rules = dataclasses.replace(RULES[wanted.scenario], latency_bound_s=wanted.latency_bound_s)
-    same = dataclasses.replace(
-        rules, least_duration_s=wanted.duration_s, least_queries=1, least_samples=1
-    )  # LoadGen counts `least_queries` before early stopping
+    same = rules.with_duration(wanted.duration_s)  # LoadGen counts `least_queries` before early stopping
     queries = found.traced_queries()
     return LoadgenComparison(settings.target, found, judge(queries, same), judge(queries, rules))
 

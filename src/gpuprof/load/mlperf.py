@@ -8,15 +8,16 @@ stopping. Only what LoadGen itself ran may be called an MLPerf result (`load/loa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuprof.bench.facts import TextEnum
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.reasons import LoadReason, reason
+from gpuprof.load.requests import Rows, is_ok
 from gpuprof.stats.distributions import binomial_quantile, scipy_module
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class ScenarioVerdict(TextEnum):
 
     VALID = "valid"
     INVALID = "invalid"
-    INSUFFICIENT = "insufficient"
+    INSUFFICIENT = "inconclusive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,10 @@ class ScenarioRules:
         """Return the rules with a bound of the latency, which server needs."""
         return replace(self, latency_bound_s=latency_bound_s)
 
+    def with_duration(self, least_duration_s: float) -> ScenarioRules:
+        """Return the rules with another duration and no least counts but those of early stopping."""
+        return replace(self, least_duration_s=least_duration_s, least_queries=1, least_samples=1)
+
 
 RULES = {
     each.scenario: each
@@ -78,13 +83,15 @@ RULES = {
 class Queries:
     """Queries in the order of their plan: nanoseconds of one clock, and whether each was completed.
 
-    `sent_ns` and `end_ns` of a query that failed are ignored.
+    `sent_ns` and `end_ns` of a query that failed are ignored. `duration_s` is for how long queries were sent,
+    0 for unknown: no query has to arrive at its very end.
     """
 
     planned_ns: Integers
     sent_ns: Integers
     end_ns: Integers
     completed: Integers
+    duration_s: float = 0.0
 
     def __post_init__(self) -> None:
         if len({len(self.planned_ns), len(self.sent_ns), len(self.end_ns), len(self.completed)}) != 1:
@@ -96,6 +103,16 @@ class Queries:
         """Return the latency of each query; that of one that failed is infinite."""
         begin = self.planned_ns if from_plan else self.sent_ns
         return np.where(self.completed != 0, (self.end_ns - begin).astype(np.float64), math.inf)
+
+
+def queries_of(rows: Rows, duration_s: float | None = None, *, per_sample: bool = False) -> Queries:
+    """Return requests as queries of the rules; with `per_sample` each sample of a batch is one."""
+    times = np.maximum(rows["units"], 1) if per_sample else 1
+    planned, sent, end, completed = (
+        np.repeat(np.asarray(each, np.int64), times)
+        for each in (rows["planned_ns"], rows["sent_ns"], rows["end_ns"], is_ok(rows))
+    )
+    return Queries(planned, sent, end, completed, duration_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +132,12 @@ class ScenarioResult:
     latency_s: float | None
     early_stopping_s: float | None
     samples_per_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON; times are in seconds."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        verdicts = {"scenario": str(self.scenario), "verdict": str(self.verdict)}
+        return {**plain, **verdicts, "reasons": [each.to_dict() for each in self.reasons]}
 
 
 def sample_size(quantile: float, confidence: float = CONFIDENCE) -> int:
@@ -204,12 +227,12 @@ def judge(queries: Queries, rules: ScenarioRules) -> ScenarioResult:
 
 def _duration_s(queries: Queries, scenario: MlperfScenario) -> float:
     """Return the time that the rules count: to the last arrival, the last query sent, or the last end."""
-    begin = int(queries.planned_ns[0])
+    end = int(queries.sent_ns[-1])
     if scenario is MlperfScenario.SERVER:
-        return (int(queries.planned_ns[-1]) - begin) / 1e9
-    if scenario is MlperfScenario.OFFLINE:
-        return (_last_end_ns(queries) - begin) / 1e9
-    return (int(queries.sent_ns[-1]) - begin) / 1e9
+        end = int(queries.planned_ns[-1])
+    elif scenario is MlperfScenario.OFFLINE:
+        end = _last_end_ns(queries)
+    return max((end - int(queries.planned_ns[0])) / 1e9, queries.duration_s)
 
 
 def _last_end_ns(queries: Queries) -> int:

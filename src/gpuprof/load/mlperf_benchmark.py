@@ -18,8 +18,15 @@ from gpuprof.bench.facts import TextEnum
 from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.figures import latencies_s
-from gpuprof.load.mlperf import OFFLINE_SAMPLES, RULES, MlperfScenario, Queries, ScenarioResult, judge
-from gpuprof.load.requests import Rows, is_ok
+from gpuprof.load.mlperf import (
+    OFFLINE_SAMPLES,
+    RULES,
+    MlperfScenario,
+    ScenarioResult,
+    judge,
+    percentile_of,
+    queries_of,
+)
 from gpuprof.load.result import LoadResult, LoadSettings
 from gpuprof.load.run import run_load
 from gpuprof.load.several_runs import MaxRateResult, find_rate
@@ -56,12 +63,14 @@ class BenchmarkResult:
     load: LoadResult | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        latency = self.rules.latency_s if self.rules is not None else None
         lines = [f"{self.scenario}: {self.throughput:,.4g} samples/s"]
         if self.metadata:
             lines.append(", ".join(f"{name} {value:g}" for name, value in self.metadata.items()))
-        if latency is not None and self.rules is not None and self.rules.quantile is not None:
-            lines.append(f"p{100 * self.rules.quantile:g} latency: {format_duration(latency * 1e9)}")
+        quantile = RULES[MlperfScenario(str(self.scenario).replace("_", "-"))].quantile
+        if quantile is not None and len(self.latencies):
+            latency = percentile_of(self.latencies, quantile)
+            shown = format_duration(latency * 1e9) if np.isfinite(latency) else "-"
+            lines.append(f"p{100 * quantile:g} latency: {shown}")
         if self.accuracy is not None:
             lines.append(f"accuracy: {format_share(self.accuracy)}")
         if self.rules is not None:
@@ -163,7 +172,7 @@ class MLPerfBenchmark:
         rules = rules if latency_bound_s is None else rules.with_bound(latency_bound_s)
         is_unbound = scenario is BenchmarkScenario.SERVER and latency_bound_s is None
         per_sample = scenario is BenchmarkScenario.OFFLINE
-        queries = queries_of(load.rows, per_sample=per_sample)
+        queries = queries_of(load.rows, load.planned_duration_s, per_sample=per_sample)
         found = BenchmarkResult(
             scenario=scenario,
             latencies=np.repeat(latencies_s(load.rows), load.rows["units"] if per_sample else 1),
@@ -178,16 +187,6 @@ class MLPerfBenchmark:
 
 
 BenchmarkScenarios = MLPerfBenchmark
-
-
-def queries_of(rows: Rows, *, per_sample: bool = False) -> Queries:
-    """Return requests as queries of the rules; with `per_sample` each sample of a batch is one."""
-    times = np.maximum(rows["units"], 1) if per_sample else 1
-    planned, sent, end, completed = (
-        np.repeat(np.asarray(each, np.int64), times)
-        for each in (rows["planned_ns"], rows["sent_ns"], rows["end_ns"], is_ok(rows))
-    )
-    return Queries(planned, sent, end, completed)
 
 
 # --- samples ---------------------------------------------------------------------------------------

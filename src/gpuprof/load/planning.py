@@ -45,6 +45,8 @@ def plan_measured(
     seed: int,
 ) -> CapacityPlan:
     """Return the plan of `gpuprof.plan_capacity`. Raises BenchmarkError."""
+    if seed < 0:
+        raise BenchmarkError("invalid_seed", f"seed {seed}", hint="use a whole number from 0")
     if router not in [*Router] or replicas < 1 or largest_batch < 1:
         raise BenchmarkError(
             "invalid_machine",

@@ -44,9 +44,12 @@ _TEMPLATES: dict[str, Template] = {
     "short_runs": "each run has {requests:,} requests, which are correlated and count as {effective:,.0f} "
     "independent ones; p{percent:g} needs {least:,}, in runs of about {needed:,} requests",
     # Search of the highest rate
-    "never_met": "the target is not met at the lowest rate, {rate:.4g}/s",
-    "never_missed": "the target is met at the highest rate, {rate:.4g}/s",
+    "never_met": "no rate was shown to meet the target; the lowest was {rate:.4g}/s",
+    "never_missed": "no rate was shown to miss the target; the highest was {rate:.4g}/s",
     "rates_left": "the search ended after {rates} rates; rates between {low:.4g}/s and {high:.4g}/s are open",
+    # Tests of several runs
+    "all_failed": "stopped: each of {requests:,} requests failed ({cause})",
+    "cannot_continue": "stopped: {error}",
     # Leaks, drift, throttling
     "unavailable": "{meter} cannot be read on this machine",
     "short_series": "too few readings (n={readings}, needs {least})",

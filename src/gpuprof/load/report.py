@@ -65,7 +65,9 @@ def write_formats(
             continue
         path = folder / f"{stem}.{each}"
         try:
-            write_whole(path, to_csv(rows, tuple(rows[0])) if each == "csv" else to_json(plain))
+            write_whole(
+                path, to_csv(rows, tuple(rows[0]) if rows else ()) if each == "csv" else to_json(plain)
+            )
         except OSError as error:
             raise BenchmarkError(
                 "cannot_write", f"cannot write {path} ({error.strerror})", hint="use another folder"

@@ -34,6 +34,7 @@ from gpuprof.load.figures import (
 )
 from gpuprof.load.probe import GENERATOR_BOUND
 from gpuprof.load.requests import RequestStatus, Rows, is_ok, read_requests, write_rows
+from gpuprof.load.rule_verdicts import RuleVerdicts, rule_verdicts
 from gpuprof.load.targets.base import TargetFailure
 from gpuprof.load.warnings import LoadWarning, load_warning
 from gpuprof.stats.quantiles import samples_needed
@@ -81,7 +82,8 @@ class LoadRun:
     """What was seen besides the rows. `ceiling_per_s` is the generator's own, None without a probe.
 
     `batch_wait_s` is how long a request waits for others of its batch, None where requests are not batched.
-    `profile_warning` is why there is no profile that was asked for.
+    `profile_warning` is why there is no profile that was asked for. `is_full` is whether a closed loop ended
+    before its time, since it has no room for more requests.
     """
 
     start_ns: int
@@ -95,6 +97,7 @@ class LoadRun:
     first_failure: TargetFailure | None = None
     batch_wait_s: float | None = None
     profile_warning: LoadWarning | None = None
+    is_full: bool = False
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,25 @@ class LoadResult:
         return None if found is None else found.verdict
 
     @property
+    def planned_duration_s(self) -> float | None:
+        """For how long requests were sent; None where another thing than the time ended them."""
+        is_other = self.run.interrupted or self.run.is_full or self.settings.count is not None
+        return None if is_other else self.settings.duration_s
+
+    @property
+    def rule_verdicts(self) -> RuleVerdicts | None:
+        """What the rules of MLPerf give; None of a load in none of its scenarios."""
+        settings = self.settings
+        return rule_verdicts(
+            self.rows,
+            scenario=settings.scenario,
+            pattern=settings.pattern,
+            slo=settings.slo,
+            set_s=settings.duration_s,
+            sent_s=self.planned_duration_s,
+        )
+
+    @property
     def is_failed(self) -> bool:
         """Whether requests were sent, and none succeeded."""
         return len(self.rows) > 0 and not is_ok(self.rows).any()
@@ -238,6 +260,8 @@ class LoadResult:
         if self.run.duplicates:
             yield load_warning("duplicate_ends", duplicates=self.run.duplicates)
         found = None if self.run.closed else self.littles_law
+        if self.run.is_full:
+            yield load_warning("full", requests=count, seconds=self._elapsed_s)
         if self.run.profile_warning is not None:
             yield self.run.profile_warning
         # With fewer in the system, one request at the end decides the difference.
@@ -261,7 +285,7 @@ class LoadResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON, without the rows; times are in seconds, and null is unavailable."""
-        sizes = self.batch_sizes
+        sizes, rules = self.batch_sizes, self.rule_verdicts
         found: dict[str, Any] = to_finite(
             {
                 "kind": "load",
@@ -278,6 +302,7 @@ class LoadResult:
                 "batch_sizes": None if sizes is None else {str(size): count for size, count in sizes.items()},
                 "littles_law": self.littles_law,
                 "judgement": self.judgement,
+                "mlperf_style": None if rules is None else rules.to_dict(),
                 "warnings": [each.to_dict() for each in self.warnings],
                 "run": asdict(self.run),
                 "profile": None if self.profile is None else self.profile.name,
@@ -363,6 +388,7 @@ def _text(result: LoadResult) -> str:
         lines.append(f"Generator's ceiling: {result.run.ceiling_per_s:,.0f} requests/s")
     verdict = verdict_text(result)
     lines += [verdict] if verdict else []
+    lines += [] if (rules := result.rule_verdicts) is None else rules.lines()
     lines += [f"warning: {each}" for each in result.warnings]
     return "\n".join(lines)
 

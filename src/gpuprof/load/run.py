@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from gpuprof.bench.facts import TextEnum
 from gpuprof.bench.measure.diagnostics import machine_warnings
-from gpuprof.bench.measure.host import describe_environment, read_state, use_between
+from gpuprof.bench.measure.host import MachineState, describe_environment, read_state, use_between
 from gpuprof.bench.results.target import parse_target
 from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.driver import DRAIN_S, MOST_CLOSED, DrivenLoad, DriveSettings, Progress, drive, drive_closed
@@ -67,7 +66,8 @@ _PATTERN_STARTS = {Scenario.BURST: "burst", Scenario.RAMP: "ramp"}
 class LoadOptions:
     """How a run is made besides its settings. `probe` measures the generator's ceiling first.
 
-    `profile` is the folder of the run that records the requests, None for none.
+    `profile` is the folder of the run that records the requests, None for none. `describe` asks for the
+    machine and its packages, which takes 20 ms and two processes.
     """
 
     drain_s: float = DRAIN_S
@@ -75,6 +75,12 @@ class LoadOptions:
     log_path: Path | None = None
     progress: Progress | None = None
     profile: Path | None = None
+    describe: bool = True
+
+    @property
+    def of_several(self) -> LoadOptions:
+        """The options of one of several runs, of which only the rows are used."""
+        return replace(self, probe=False, describe=False)
 
 
 def run_load(
@@ -98,8 +104,8 @@ def run_load(
     settings = checked(settings)
     generator = np.random.default_rng(settings.seed)
     arrivals = None if Scenario(settings.scenario) in CLOSED else _arrivals(settings, generator)
-    count = _MOST_SIZES if arrivals is None else len(arrivals)
-    found = find_target(target, inputs, _sizes(settings, count, generator), settings.system)
+    sizes = sizes_of(settings, None if arrivals is None else len(arrivals), generator)
+    found = find_target(target, inputs, sizes, settings.system)
     if arrivals is None and isinstance(found, LoopTarget):
         raise BenchmarkError(
             "closed_loop_of_coroutines",
@@ -128,7 +134,9 @@ def server_of(target: Any, settings: LoadSettings) -> ServerTarget | None:
     if isinstance(target, str) and is_address(target):
         limit = CONCURRENCY if settings.concurrency is None else settings.concurrency
         return server_target(target, seed=settings.seed, concurrency=limit)
-    return target if isinstance(target, ServerTarget) else None
+    if not isinstance(target, ServerTarget):
+        return None
+    return target if settings.concurrency is None else replace(target, concurrency=settings.concurrency)
 
 
 def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOptions) -> ServerResult:
@@ -144,12 +152,12 @@ def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOp
     objectives = []
     if server.is_stream and settings.slo is not None:
         objectives = parse_stream_objectives([settings.slo])
-        settings = dataclasses.replace(settings, slo=None)
+        settings = replace(settings, slo=None)
     settings = checked(settings)
     is_closed = Scenario(settings.scenario) in CLOSED
     if is_closed and settings.scenario != Scenario.CLOSED_LOOP:
-        server = dataclasses.replace(server, concurrency=1)
-    settings = dataclasses.replace(settings, concurrency=server.concurrency)
+        server = replace(server, concurrency=1)
+    settings = replace(settings, concurrency=server.concurrency)
     how = DriveSettings(server.concurrency, options.drain_s, progress=options.progress)
     before = read_state()
     with tempfile.TemporaryDirectory(prefix="gpuprof-load-") as folder:
@@ -160,7 +168,8 @@ def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOp
             arrivals = _arrivals(settings, np.random.default_rng(settings.seed))
             check_requests(settings, len(arrivals))
             load = drive_server(server, arrivals, Path(folder), how)
-    found = _result(load.driven, settings, client_ceiling_per_s(load), before, is_closed)
+    environment = describe_environment() if options.describe else {}
+    found = _result(load.driven, settings, client_ceiling_per_s(load), before, environment)
     return ServerResult(found.settings, found.run, found.rows, load, server.is_stream, tuple(objectives))
 
 
@@ -190,6 +199,10 @@ def checked(settings: LoadSettings) -> LoadSettings:
     if settings.count is not None:
         raise _invalid("a number of requests with a rate", "set --duration instead of --count")
     is_trace = scenario is Scenario.TRACE
+    if is_trace and (settings.rate is not None or settings.duration_s is not None):
+        raise _invalid("a trace has the times of its file", "omit --rate and --duration")
+    if scenario is Scenario.RAMP and settings.rate is not None:
+        raise _invalid("a ramp has two rates in its pattern", "omit --rate")
     pattern = settings.pattern or _PATTERNS.get(scenario)
     if pattern is None:
         wanted = "the path of a file with times" if is_trace else "as in ramp:10-500"
@@ -198,7 +211,7 @@ def checked(settings: LoadSettings) -> LoadSettings:
     if start is not None and not pattern.startswith(start):
         raise _invalid(f"--scenario {scenario} with --pattern {pattern}", "omit one of them")
     duration_s = settings.duration_s or (None if is_trace else DURATION_S)
-    return dataclasses.replace(settings, pattern=pattern, duration_s=duration_s)
+    return replace(settings, pattern=pattern, duration_s=duration_s)
 
 
 def _scenario(text: str) -> Scenario:
@@ -243,11 +256,11 @@ def _checked_without_rate(settings: LoadSettings, scenario: Scenario) -> LoadSet
     if scenario is Scenario.OFFLINE:
         if settings.duration_s is not None:
             raise _invalid("offline ends with its last request", "set --count instead of --duration")
-        return dataclasses.replace(settings, count=settings.count or OFFLINE_COUNT)
+        return replace(settings, count=settings.count or OFFLINE_COUNT)
     if scenario is not Scenario.CLOSED_LOOP and (settings.concurrency or 1) > 1:
         raise _invalid(f"--scenario {scenario} has one request at a time", "use closed-loop")
     if settings.count is None and settings.duration_s is None:
-        return dataclasses.replace(settings, duration_s=DURATION_S)
+        return replace(settings, duration_s=DURATION_S)
     return settings
 
 
@@ -278,9 +291,13 @@ def _arrivals(settings: LoadSettings, generator: np.random.Generator) -> Nanosec
     return schedule.arrivals_ns(generator)
 
 
-def _sizes(settings: LoadSettings, count: int, generator: np.random.Generator) -> npt.NDArray[np.int64]:
+def sizes_of(
+    settings: LoadSettings, count: int | None = None, generator: np.random.Generator | None = None
+) -> npt.NDArray[np.int64]:
+    """Return the batch sizes of requests, in turn; without a count so many that they repeat late."""
     if settings.mix is not None:
-        return parse_mix(settings.mix).draw(count, generator)
+        generator = generator or np.random.default_rng(settings.seed)
+        return parse_mix(settings.mix).draw(count or _MOST_SIZES, generator)
     samples = MULTI_STREAM_SAMPLES if settings.scenario == Scenario.MULTI_STREAM else 1
     return np.full(1, samples, np.int64)
 
@@ -299,15 +316,16 @@ def _measured(
     else:
         assert isinstance(target, ThreadTarget)
         load = drive_closed(target, count=settings.count, duration_s=settings.duration_s, settings=how)
-    found = _result(load, settings, None if probe is None else probe.ceiling_per_s, before, arrivals is None)
+    environment = describe_environment() if options.describe else {}
+    found = _result(load, settings, None if probe is None else probe.ceiling_per_s, before, environment)
     if profile is None:
         return found
     try:
         profile.close(load)
     except RunError as error:
-        failed = dataclasses.replace(found.run, profile_warning=load_warning("no_profile", error=str(error)))
-        return dataclasses.replace(found, run=failed)
-    return dataclasses.replace(found, profile=profile.path)
+        failed = replace(found.run, profile_warning=load_warning("no_profile", error=str(error)))
+        return replace(found, run=failed)
+    return replace(found, profile=profile.path)
 
 
 def _profile_of(
@@ -320,9 +338,13 @@ def _profile_of(
 
 
 def _result(
-    load: DrivenLoad, settings: LoadSettings, ceiling: float | None, before: Any, closed: bool
+    load: DrivenLoad,
+    settings: LoadSettings,
+    ceiling: float | None,
+    before: MachineState,
+    environment: dict[str, Any],
 ) -> LoadResult:
-    use = use_between(before, read_state())
+    use, closed = use_between(before, read_state()), Scenario(settings.scenario) in CLOSED
     run = LoadRun(
         start_ns=load.start_ns,
         end_ns=load.end_ns,
@@ -336,8 +358,9 @@ def _result(
             for each in machine_warnings(use, len(load.rows))
             if each.code != "involuntary_context_switches"
         ),
-        environment=describe_environment(),
+        environment=environment,
         first_failure=load.first_failure,
         batch_wait_s=load.batch_wait_s,
+        is_full=closed and settings.count is None and len(load.rows) in (MOST_CLOSED, _MOST_ON_SERVER),
     )
     return LoadResult(settings, run, load.rows)

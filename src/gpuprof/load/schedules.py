@@ -28,6 +28,8 @@ Floats = npt.NDArray[np.float64]
 POISSON = 1.0  # the shape of gaps that are exponential
 _GRID = 10_001
 _MOST_ARRIVALS = 100_000_000
+_MOST_BURSTS = 1_000_000
+_LONGEST_S = 1e9  # nanoseconds are int64
 _DIURNAL_SWING = 0.5  # of the mean rate, up and down
 
 
@@ -54,6 +56,8 @@ class RateSchedule(ArrivalSchedule):
     def __post_init__(self) -> None:
         check_positive(self.rate, "rate", "requests per second above 0, as in 200")
         check_positive(self.duration_s, "duration", "a time above 0, as in 30s")
+        if self.duration_s > _LONGEST_S:
+            raise _invalid(f"a duration of {self.duration_s:,.6g} s", "use a shorter --duration")
         if self.shape is not None:
             check_positive(self.shape, "gamma shape", "a number above 0; 1 is Poisson")
 
@@ -64,7 +68,7 @@ class RateSchedule(ArrivalSchedule):
     def arrivals_ns(self, generator: np.random.Generator) -> Nanoseconds:
         """Return the planned offsets from the start in nanoseconds, in order."""
         times_s, expected = self.cumulative()
-        count = check_count(round(float(expected[-1])))
+        count = check_count(float(expected[-1]))
         if self.shape is None:
             fractions = np.arange(count) / count
         else:
@@ -90,6 +94,8 @@ class BurstSchedule(RateSchedule):
         if self.length_s >= self.every_s:
             raise _invalid(f"bursts of {self.length_s:g} s every {self.every_s:g} s have no end",
                            "use bursts that are shorter than their period")  # fmt: skip
+        if self.duration_s > _MOST_BURSTS * self.every_s:
+            raise _invalid(f"more than {_MOST_BURSTS:,} bursts", "use a shorter duration")
 
     def cumulative(self) -> tuple[Floats, Floats]:
         """Return times in seconds from 0 to the end, and the integral of the rate until each."""
@@ -160,6 +166,12 @@ class TraceSchedule(ArrivalSchedule):
         del generator
         times_s = np.sort(np.array(self._times()))
         check_count(len(times_s))
+        if times_s[-1] - times_s[0] > _LONGEST_S:
+            raise BenchmarkError(
+                "invalid_trace",
+                f"{self.path}: the last arrival is {times_s[-1] - times_s[0]:,.6g} s after the first one",
+                hint="write times in seconds",
+            )
         return np.asarray(np.round((times_s - times_s[0]) / self.speed * 1e9), np.int64)
 
     def _times(self) -> list[float]:
@@ -201,15 +213,15 @@ def check_positive(value: float, what: str, wanted: str) -> None:
         raise _invalid(f"{what} {value}: nothing can be planned", f"use {wanted}")
 
 
-def check_count(count: int) -> int:
-    """Return a number of arrivals. Raises BenchmarkError for none, and for more than memory holds."""
-    if count < 1:
+def check_count(count: float) -> int:
+    """Return a rounded number of arrivals. Raises BenchmarkError for none, or more than memory holds."""
+    if not count <= _MOST_ARRIVALS:
+        raise _invalid(f"{count:,.6g} arrivals are more than {_MOST_ARRIVALS:,}", "use a lower rate or count")
+    if round(count) < 1:
         raise BenchmarkError(
             "empty_plan", "the plan has no arrivals", hint="use a longer duration or a higher rate"
         )
-    if count > _MOST_ARRIVALS:
-        raise _invalid(f"{count:,} arrivals are more than {_MOST_ARRIVALS:,}", "use a shorter duration")
-    return count
+    return round(count)
 
 
 def _invalid(message: str, hint: str) -> BenchmarkError:

@@ -18,6 +18,7 @@ from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.intervals import FEWEST_RUNS, QueueQuantile, lower_end_of_runs, quantile_of_runs
 from gpuprof.load.reasons import LoadReason, reason
+from gpuprof.load.stopping import TargetStoppedError
 
 if TYPE_CHECKING:
     from gpuprof.bench.results.target import LatencyTarget
@@ -117,15 +118,16 @@ def find_max_rate(
     highest: float = math.inf,
     most_rates: int = MOST_RATES,
     seed: int = 0,
-    interrupted: list[KeyboardInterrupt] | None = None,
+    ended_by: list[BaseException] | None = None,
 ) -> MaxRate:
     """Search the highest rate at which a quantile is below its limit.
 
     `measure(rate, seed)` makes one independent run and returns its latencies in seconds from the plan.
     `start` is the first rate; it is doubled or halved until one rate is met and one missed. Then the gaps on
     both sides of the inconclusive rates are halved until they are narrower than `precision` of the rate.
-    Latency is taken to rise with the rate. With a list for `interrupted`, Ctrl-C ends the search with the
-    rates that were measured, and is added to the list. Raises BenchmarkError for a target without a quantile.
+    Latency is taken to rise with the rate. With a list for `ended_by`, Ctrl-C and TargetStoppedError end the
+    search with the rates that were measured, and are added to the list; Ctrl-C needs one such rate. Raises
+    BenchmarkError for a target without a quantile.
     """
     share = target.share
     if share is None:
@@ -140,10 +142,10 @@ def find_max_rate(
         _bracket(search, start, highest)
         if search.met is not None and search.missed is not None:
             _narrow(search, precision)
-    except KeyboardInterrupt as stopped:
-        if interrupted is None or not search.probes:
+    except (KeyboardInterrupt, TargetStoppedError) as end:
+        if ended_by is None or not (search.probes or isinstance(end, TargetStoppedError)):
             raise
-        interrupted.append(stopped)
+        ended_by.append(end)
     return _result(search)
 
 
@@ -198,9 +200,9 @@ def _result(search: _Search) -> MaxRate:
     probes = tuple(sorted(search.probes.values(), key=lambda each: each.rate))
     low, high = search.met, search.missed
     reasons = [each.quantile.insufficiency for each in probes if each.quantile.insufficiency is not None][:1]
-    if low is None:
+    if low is None and probes:
         reasons.append(reason("never_met", rate=probes[0].rate))
-    if high is None:
+    if high is None and probes:
         reasons.append(reason("never_missed", rate=probes[-1].rate))
     if low is not None and high is not None and search.is_over:
         reasons.append(reason("rates_left", rates=len(probes), low=low, high=high))

@@ -16,6 +16,7 @@ from gpuprof.load.result import LoadResult
 from gpuprof.load.streaming_metrics import StreamObjective
 from gpuprof.load.streaming_summary import StreamSummary, summarize_streams
 from gpuprof.load.targets.client_process import ServerLoad
+from gpuprof.load.warnings import LoadWarning, load_warning
 
 TOKENS_FILE = "tokens.parquet"
 
@@ -37,6 +38,13 @@ class ServerResult(LoadResult):
     def verdict(self) -> TargetVerdict | None:
         """Whether the objectives or the latency target are met; None without any."""
         return super().verdict if self.streams is None else self.streams.verdict
+
+    @property
+    def warnings(self) -> tuple[LoadWarning, ...]:
+        """What a reader must know to judge the figures."""
+        count = self.load.summary.unrequested
+        more = (load_warning("unrequested_responses", responses=count),) if count else ()
+        return (*super().warnings, *more)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON, without the rows."""

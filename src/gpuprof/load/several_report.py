@@ -48,6 +48,7 @@ def search_content(result: MaxRateResult) -> Content:
     headline, *_ = str(result).splitlines()
     lines = [str(each) for each in result.found.reasons]
     lines += ["interrupted: rates that were not measured are missing"] if result.interrupted else []
+    lines += [] if result.stopped is None else [str(result.stopped)]
     sections = (*_search_sections(result), _method(result.settings))
     return _content(result.settings, "The highest rate of", headline, lines, sections)
 
@@ -131,16 +132,17 @@ def search_rows(result: MaxRateResult) -> Iterator[dict[str, Any]]:
 def sweep_content(result: SweepResult) -> Content:
     """Return the content of the report of a sweep."""
     point = result.found.saturation
-    headline = (
-        "throughput still grows at the largest concurrency"
-        if point is None
-        else f"saturation point: concurrency {point}, with 90% of the best throughput"
-    )
+    headline = "no saturation point: fewer than 3 numbers were measured"
+    if result.found.has_growth:
+        headline = "throughput still grows at the largest concurrency"
+    if point is not None:
+        headline = f"saturation point: concurrency {point}, with 90% of the best throughput"
     lines = [
         f"concurrency {each.concurrency}: contradicts Little's law by over 10%"
         for each in result.found.inconsistent
     ]
     lines += ["interrupted: numbers that were not measured are missing"] if result.interrupted else []
+    lines += [] if result.stopped is None else [str(result.stopped)]
     sections = (*_sweep_sections(result), _method(result.settings))
     return _content(result.settings, "Concurrency of", headline, lines, sections)
 
@@ -189,6 +191,7 @@ def sweep_table(result: SweepResult) -> Table | None:
         "p99": lambda run: figure(
             result.p99_s[run.concurrency], formatting.time, ends(result.p99s, run, formatting.time)
         ),
+        "Failed": lambda run: whole(result.failed.get(run.concurrency, 0)),
         "Little's law": lambda run: Cell("yes" if run.is_consistent else "no"),
     }
     subjects = [(str(each.concurrency), each) for each in result.found.runs]
@@ -210,6 +213,7 @@ def sweep_rows(result: SweepResult) -> Iterator[dict[str, Any]]:
             "p99_ms": _milliseconds(result.p99_s[each.concurrency]),
             "p99_low_ms": _milliseconds(p99_low),
             "p99_high_ms": _milliseconds(p99_high),
+            "failed": result.failed.get(each.concurrency, 0),
             "saturation": result.found.saturation,
         }
 

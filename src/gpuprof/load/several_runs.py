@@ -18,10 +18,13 @@ from gpuprof.bench.serialization import to_finite
 from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.correlated import BATCHES, quantile_of_run, relative_rate_error
 from gpuprof.load.figures import latencies_s
+from gpuprof.load.reasons import LoadReason
 from gpuprof.load.requests import is_ok
 from gpuprof.load.result import LoadResult, LoadSettings
 from gpuprof.load.run import CLOSED, LoadOptions, Scenario, check_requests, checked, run_load
+from gpuprof.load.schedules import check_count
 from gpuprof.load.search import RUNS, MaxRate, find_max_rate
+from gpuprof.load.stopping import TargetStoppedError, check_success, keeping_results
 from gpuprof.load.sweep import ConcurrencyRun, ConcurrencySweep, sweep_of
 from gpuprof.stats.distributions import student_quantile
 from gpuprof.stats.quantiles import CONFIDENCE, samples_needed
@@ -43,13 +46,15 @@ BeforeRun = Callable[[float], None]
 class MaxRateResult:
     """The highest rate at which a target meets `settings.slo`, and the runs that showed it.
 
-    `achieved` are the requests per second of the runs at each rate.
+    `achieved` are the requests per second of the runs at each rate. `stopped` is why the target could not be
+    measured any more.
     """
 
     settings: LoadSettings
     found: MaxRate
     interrupted: bool = False
     achieved: dict[float, tuple[float, ...]] = field(default_factory=dict)
+    stopped: LoadReason | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; rates are per second, times in seconds, null is unavailable."""
@@ -73,6 +78,7 @@ class MaxRateResult:
                     for each in self.found.probes
                 ],
                 "reasons": [each.to_dict() for each in self.found.reasons],
+                "stopped": _plain(self.stopped),
             }
         )
         return plain
@@ -92,12 +98,10 @@ class MaxRateResult:
             ]
             for each in self.found.probes
         ]
-        lines = [
-            f"highest rate with {self.settings.slo}: {_rates(self.found)}",
-            "",
-            text_table(columns, rows),
-        ]
+        lines = [f"highest rate with {self.settings.slo}: {_rates(self.found)}"]
+        lines += ["", text_table(columns, rows)] if rows else []
         lines += [f"note: {each}" for each in self.found.reasons]
+        lines += [] if self.stopped is None else [str(self.stopped)]
         lines += ["note: interrupted: rates that were not measured are missing"] if self.interrupted else []
         return "\n".join(lines)
 
@@ -107,6 +111,7 @@ class SweepResult:
     """Closed-loop runs of a target over concurrency.
 
     `throughputs` and `p99s` are 95% intervals of the run at each concurrency, None where it has none.
+    `failed` are the requests that failed. `stopped` is why the target could not be measured any more.
     """
 
     settings: LoadSettings
@@ -115,6 +120,8 @@ class SweepResult:
     interrupted: bool = False
     throughputs: dict[int, Ends] = field(default_factory=dict)
     p99s: dict[int, Ends] = field(default_factory=dict)
+    failed: dict[int, int] = field(default_factory=dict)
+    stopped: LoadReason | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; throughput is per second, times in seconds, null is unavailable."""
@@ -128,12 +135,14 @@ class SweepResult:
                         "throughput_ends": self.throughputs.get(each.concurrency),
                         "p99_s": self.p99_s[each.concurrency],
                         "p99_ends_s": self.p99s.get(each.concurrency),
+                        "failed": self.failed.get(each.concurrency, 0),
                     }
                     for each in self.found.runs
                 ],
                 "saturation": self.found.saturation,
                 "law": None if self.found.law is None else asdict(self.found.law),
                 "interrupted": self.interrupted,
+                "stopped": _plain(self.stopped),
             }
         )
         return plain
@@ -144,18 +153,18 @@ class SweepResult:
 
     def __str__(self) -> str:
         columns = [Column("concurrency"), Column("requests/s"), Column("mean"), Column("p99")]
+        columns += [Column("failed")] if any(self.failed.values()) else []
         rows = [
             [
                 f"{each.concurrency}",
                 f"{each.throughput:,.4g}",
                 _time(each.mean_latency_s),
                 _time(self.p99_s[each.concurrency]),
+                *([f"{self.failed.get(each.concurrency, 0):,}"] if any(self.failed.values()) else []),
             ]
             for each in self.found.runs
         ]
-        saturation = self.found.saturation
-        last = "throughput still grows" if saturation is None else f"saturation: concurrency {saturation}"
-        lines = [text_table(columns, rows), "", last]
+        lines = [text_table(columns, rows), "", _saturation(self.found)] if rows else []
         law = self.found.law
         if law is not None and law.peak is not None:
             lines.append(
@@ -165,6 +174,7 @@ class SweepResult:
         wrong = [str(each.concurrency) for each in self.found.inconsistent]
         if wrong:
             lines.append(f"warning: concurrency {', '.join(wrong)}: contradicts Little's law by over 10%")
+        lines += [] if self.stopped is None else [str(self.stopped)]
         return "\n".join(lines)
 
 
@@ -179,8 +189,9 @@ def find_rate(
 ) -> MaxRateResult:
     """Search the highest rate at which a target meets `settings.slo`; `settings.rate` is the first one.
 
-    Each rate has `runs` independent runs of `settings.duration_s` with seeds of their own. Ctrl-C keeps the
-    rates that were measured. Raises BenchmarkError, before the first run, for what cannot work.
+    Each rate has `runs` independent runs of `settings.duration_s` with seeds of their own. Ctrl-C, a run in
+    which every request fails, and a server that has ended, end the search and keep the rates that were
+    measured. Raises BenchmarkError, before the first run, for what cannot work.
     """
     if settings.slo is None:
         raise BenchmarkError(
@@ -194,21 +205,25 @@ def find_rate(
             f"--scenario {settings.scenario} has no single rate",
             hint="use server or constant",
         )
-    check_requests(settings, round(first * (checked(wanted).duration_s or 0.0)))
-    each_run = dataclasses.replace(options or LoadOptions(), probe=False)
+    check_requests(settings, check_count(first * (checked(wanted).duration_s or 0.0)))
+    each_run = (options or LoadOptions()).of_several
     achieved: dict[float, tuple[float, ...]] = {}
 
     def measure(rate: float, seed: int) -> Floats:
         if before_run is not None:
             before_run(rate)
         now = dataclasses.replace(wanted, rate=rate, seed=seed)
-        result = _uninterrupted(run_load(target, now, inputs, each_run))
+        with keeping_results(has_some=bool(achieved)):
+            result = _uninterrupted(run_load(target, now, inputs, each_run))
+        check_success(result)
         achieved[rate] = (*achieved.get(rate, ()), result.achieved_rate)
         return latencies_s(result.rows)
 
-    interrupted: list[KeyboardInterrupt] = []
-    found = find_max_rate(measure, goal, first, runs=runs, seed=settings.seed, interrupted=interrupted)
-    return MaxRateResult(settings, found, bool(interrupted), achieved)
+    ended_by: list[BaseException] = []
+    found = find_max_rate(measure, goal, first, runs=runs, seed=settings.seed, ended_by=ended_by)
+    stopped = [each.reason for each in ended_by if isinstance(each, TargetStoppedError)]
+    interrupted = len(ended_by) > len(stopped)
+    return MaxRateResult(settings, found, interrupted, achieved, stopped[0] if stopped else None)
 
 
 def sweep_concurrency(
@@ -220,7 +235,11 @@ def sweep_concurrency(
     *,
     before_run: BeforeRun | None = None,
 ) -> SweepResult:
-    """Run a closed loop at each concurrency; Ctrl-C keeps those that ended. Raises BenchmarkError."""
+    """Run a closed loop at each concurrency. Raises BenchmarkError.
+
+    Ctrl-C, a run in which every request fails, and a server that has ended, end the sweep and keep the runs
+    before.
+    """
     if Scenario(settings.scenario) not in (Scenario.CLOSED_LOOP, Scenario.SERVER):
         raise BenchmarkError(
             "invalid_load",
@@ -230,28 +249,35 @@ def sweep_concurrency(
     closed = dataclasses.replace(settings, scenario=str(Scenario.CLOSED_LOOP), concurrency=None)
     assert Scenario.CLOSED_LOOP in CLOSED
     checked(closed)
-    each_run = dataclasses.replace(options or LoadOptions(), probe=False)
+    each_run = (options or LoadOptions()).of_several
     measured: list[ConcurrencyRun] = []
     p99_s: dict[int, float | None] = {}
     throughputs: dict[int, Ends] = {}
     p99s: dict[int, Ends] = {}
-    interrupted = False
+    failed: dict[int, int] = {}
+    interrupted, stopped = False, None
     for level in levels:
         if before_run is not None:
             before_run(level)
         try:
             now = dataclasses.replace(closed, concurrency=level)
-            result = _uninterrupted(run_load(target, now, inputs, each_run))
+            with keeping_results(has_some=bool(measured)):
+                result = _uninterrupted(run_load(target, now, inputs, each_run))
+            check_success(result)
         except KeyboardInterrupt:
             if not measured:
                 raise
             interrupted = True
             break
+        except TargetStoppedError as end:
+            stopped = end.reason
+            break
         mean_s = float(np.mean(result.rows["end_ns"] - result.rows["sent_ns"])) / 1e9
         measured.append(ConcurrencyRun(level, result.achieved_rate, mean_s))
-        p99_s[level] = result.latency.p99
+        p99_s[level], failed[level] = result.latency.p99, int((~is_ok(result.rows)).sum())
         throughputs[level], p99s[level] = _throughput_ends(result), _p99_ends(result)
-    return SweepResult(closed, sweep_of(measured), p99_s, interrupted, throughputs, p99s)
+    found = sweep_of(measured) if measured else ConcurrencySweep((), None, None)
+    return SweepResult(closed, found, p99_s, interrupted, throughputs, p99s, failed, stopped)
 
 
 def _throughput_ends(result: LoadResult) -> Ends:
@@ -291,6 +317,16 @@ def _save(plain: dict[str, Any], folder: Path, name: str) -> Path:
             hint="free disk space, or use another --out",
         ) from error
     return folder / name
+
+
+def _plain(stopped: LoadReason | None) -> dict[str, Any] | None:
+    return None if stopped is None else stopped.to_dict()
+
+
+def _saturation(found: ConcurrencySweep) -> str:
+    if found.saturation is not None:
+        return f"saturation: concurrency {found.saturation}"
+    return "throughput still grows" if found.has_growth else "saturation: unknown with fewer than 3 numbers"
 
 
 def _rates(found: MaxRate) -> str:

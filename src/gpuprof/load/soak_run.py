@@ -15,34 +15,31 @@ import numpy as np
 from gpuprof.bench.results.files import to_json, write_whole
 from gpuprof.bench.serialization import to_finite
 from gpuprof.errors import BenchmarkError, RunError
-from gpuprof.load.leaks import (
-    FEWEST_READINGS,
-    MemoryLevels,
-    MeterGrowth,
-    SoakVerdict,
-    overall,
-    read_memory,
-    trim_memory,
-)
+from gpuprof.load.leaks import FEWEST_READINGS, MeterGrowth, SoakVerdict, overall, trim_memory
+from gpuprof.load.reasons import LoadReason
 from gpuprof.load.requests import Rows, is_ok, service_ns
 from gpuprof.load.result import LoadSettings
-from gpuprof.load.run import LoadOptions, Scenario, checked, run_load, server_of
+from gpuprof.load.run import LoadOptions, Scenario, checked, run_load, server_of, sizes_of
 from gpuprof.load.soak import ServiceDrift, SoakReport, soak_report
+from gpuprof.load.soak_readings import SoakReadings
+from gpuprof.load.stopping import TargetStoppedError, check_success, keeping_results
 from gpuprof.load.targets.base import BatchTarget, LoopTarget, Target, ThreadTarget
 from gpuprof.load.targets.finding import find_target
 from gpuprof.load.targets.server_target import ServerTarget
-from gpuprof.load.throttling import ThrottleMeters, ThrottleReading, Throttling
+from gpuprof.load.throttling import Throttling
 
 CYCLES = 4 * FEWEST_READINGS
 SOAK = "soak"
-_FEWEST_CYCLES = 2
 # Called after each cycle with the number of cycles that ended, and of requests.
 AfterCycle = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SoakResult:
-    """What a soak test found. `failed` of `requests` had no successful response."""
+    """What a soak test found. `failed` of `requests` had no successful response.
+
+    `stopped` is why the target could not be measured until the end.
+    """
 
     settings: LoadSettings
     report: SoakReport
@@ -50,6 +47,7 @@ class SoakResult:
     failed: int
     cycles: int
     interrupted: bool = False
+    stopped: LoadReason | None = None
 
     @property
     def verdict(self) -> SoakVerdict:
@@ -68,6 +66,7 @@ class SoakResult:
                 "failed": self.failed,
                 "cycles": self.cycles,
                 "interrupted": self.interrupted,
+                "stopped": None if self.stopped is None else self.stopped.to_dict(),
                 "verdict": str(self.verdict),
                 "memory": [
                     {**_plain(each), "meter": str(each.meter), "unit": each.unit} for each in leaks.meters
@@ -108,6 +107,7 @@ class SoakResult:
         lines = [f"{self.requests:,} requests in {self.cycles} cycles, {self.failed:,} failed", ""]
         lines += [f"{each.verdict!s:<13} {each.reason}" for each in judged]
         lines += ["", f"leak, slower service or throttling: {self.verdict}"]
+        lines += [] if self.stopped is None else [str(self.stopped)]
         return "\n".join([*lines, *(["note: interrupted"] if self.interrupted else [])])
 
 
@@ -124,56 +124,64 @@ def run_soak(
 
     With a rate, requests arrive by the plan of `settings.pattern` (Poisson); without one, each of
     `settings.concurrency` clients waits for its response. The memory is that of this process: that of a
-    server is unavailable. Ctrl-C keeps the cycles that ended. Raises BenchmarkError, before the first
-    request, for what cannot work.
+    server is unavailable. Ctrl-C keeps the cycles that ended. A first cycle in which every request fails, and
+    a server that has ended, end the test. Raises BenchmarkError, before the first request, for what cannot
+    work.
     """
     if settings.duration_s is None:
         raise BenchmarkError(
             "invalid_load", "a soak test without a duration", hint="set --duration, as in 10m"
         )
+    for name, value in (("--count", settings.count), ("--max-batch", settings.max_batch)):
+        if value is not None:
+            raise BenchmarkError("invalid_load", f"a soak test with {name}", hint=f"omit {name}")
     scenario = Scenario.CLOSED_LOOP if settings.rate is None else Scenario.SERVER
     each = dataclasses.replace(
         settings, scenario=str(scenario), duration_s=settings.duration_s / cycles, slo=None
     )
     checked(each)
     kept = _kept(target, inputs, each)
-    how = dataclasses.replace(options or LoadOptions(), probe=False)
+    how = (options or LoadOptions()).of_several
     # Rows that stay in memory would be found as a leak.
     with tempfile.TemporaryFile(prefix="gpuprof-soak-") as file:
-        run = _Soak(kept, each, how, file)
+        run, stopped, interrupted = _Soak(kept, each, how, file, cycles), None, False
         try:
-            run.measure(cycles, after_cycle)
+            run.measure(after_cycle)
         except KeyboardInterrupt:
-            if run.cycles < _FEWEST_CYCLES:
+            interrupted = True
+            if not run.cycles:
                 raise
+        except TargetStoppedError as end:
+            stopped = end.reason
         finally:
             _close(kept)
-        return run.result(settings, interrupted=run.cycles < cycles)
+        return run.result(settings, interrupted=interrupted, stopped=stopped)
 
 
 class _Soak:
-    def __init__(self, target: Any, settings: LoadSettings, options: LoadOptions, file: Any) -> None:
+    def __init__(
+        self, target: Any, settings: LoadSettings, options: LoadOptions, file: Any, cycles: int
+    ) -> None:
         self._target, self._settings, self._options, self._file = target, settings, options, file
-        self._meters = ThrottleMeters()
-        self._is_here = not isinstance(target, ServerTarget)
-        self._memory: list[MemoryLevels] = []
-        self._throttle: list[ThrottleReading] = [self._meters.read()]
+        self._cycles = cycles
+        self._readings = SoakReadings(cycles + 1, has_memory=not isinstance(target, ServerTarget))
+        self._readings.read(0)
         self.requests = self.failed = self.cycles = 0
 
-    def measure(self, cycles: int, after_cycle: AfterCycle | None) -> None:
-        for number in range(cycles):
+    def measure(self, after_cycle: AfterCycle | None) -> None:
+        for number in range(self._cycles):
             now = dataclasses.replace(self._settings, seed=self._settings.seed + number)
-            result = run_load(self._target, now, None, self._options)
+            with keeping_results(has_some=self.cycles > 0):
+                result = run_load(self._target, now, None, self._options)
             if result.run.interrupted:
                 raise KeyboardInterrupt
             self._add(result.rows)
+            self.cycles += 1
+            if not number:
+                check_success(result)
             del result
             trim_memory()
-            self._memory.append(
-                read_memory(self.requests) if self._is_here else MemoryLevels(self.requests, {})
-            )
-            self._throttle.append(self._meters.read())
-            self.cycles += 1
+            self._readings.read(self.requests)
             if after_cycle is not None:
                 after_cycle(self.cycles, self.requests)
 
@@ -185,11 +193,12 @@ class _Soak:
         self.requests += len(rows)
         self.failed += len(rows) - len(answered)
 
-    def result(self, settings: LoadSettings, *, interrupted: bool) -> SoakResult:
+    def result(self, settings: LoadSettings, *, interrupted: bool, stopped: LoadReason | None) -> SoakResult:
         self._file.seek(0)
         pairs = np.frombuffer(self._file.read(), np.int64).reshape(-1, 2).astype(np.float64)
-        report = soak_report(self._memory, self._throttle, pairs[:, 0], pairs[:, 1] / 1e9)
-        return SoakResult(settings, report, self.requests, self.failed, self.cycles, interrupted)
+        _before, *memory = self._readings.memory()
+        report = soak_report(memory, [*self._readings.throttling()], pairs[:, 0], pairs[:, 1] / 1e9)
+        return SoakResult(settings, report, self.requests, self.failed, self.cycles, interrupted, stopped)
 
 
 # --- a target that stays loaded over all cycles --------------------------------------------------
@@ -212,7 +221,7 @@ def _kept(target: Any, inputs: Any, settings: LoadSettings) -> Any:
     server = server_of(target, settings)
     if server is not None:
         return server
-    found: Target = find_target(target, inputs, np.ones(1, np.int64), settings.system)
+    found: Target = find_target(target, inputs, sizes_of(settings), settings.system)
     if isinstance(found, BatchTarget):
         raise BenchmarkError(
             "unknown_target", "a soak test calls single requests, not batches", hint="use a function"

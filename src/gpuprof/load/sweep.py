@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuprof.bench.measure.scaling import saturation_point
+from gpuprof.bench.measure.scaling import FEWEST_SIZES, saturation_point
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.reasons import LoadReason, reason
 from gpuprof.stats.distributions import scipy_module
@@ -77,12 +77,19 @@ class ScalabilityLaw:
 class ConcurrencySweep:
     """Runs by concurrency, the saturation point (90% of the best throughput), and the law.
 
-    The saturation point is None where throughput still grows. The law is None with too few concurrencies.
+    The saturation point is None where throughput still grows, and of fewer than three concurrencies. The law
+    is None with too few of them.
     """
 
     runs: tuple[ConcurrencyRun, ...]
     saturation: int | None
     law: ScalabilityLaw | None
+
+    @property
+    def has_growth(self) -> bool:
+        """Whether throughput still grows at the largest concurrency."""
+        levels = {each.concurrency for each in self.runs}
+        return self.saturation is None and len(levels) >= FEWEST_SIZES
 
     @property
     def inconsistent(self) -> tuple[ConcurrencyRun, ...]:

@@ -25,7 +25,9 @@ _MESSAGES = Messages(
         "as late",
         "first_exception": "first exception of the target: {type}: {message}",
         "duplicate_ends": "the target reported the end of {duplicates:,} requests twice",
+        "unrequested_responses": "the server sent {responses:,} responses that no request asked for",
         "no_profile": "the requests were measured, and their profile was not written: {error}",
+        "full": "the run ended after {seconds:.3g} s, since it has room for {requests:,} requests",
         "interrupted": "interrupted: {requests:,} requests were due until then",
     }
 )

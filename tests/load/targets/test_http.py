@@ -129,6 +129,64 @@ def test_a_response_that_was_not_asked_for_is_counted_and_ends_the_connection() 
     assert server.connections == 3
 
 
+SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        ([SIZED + b"no"], S.OK),
+        ([SIZED, b"no"], S.OK),
+        ([SIZED + b"n", b"o"], S.OK),
+        ([b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nno"], S.SERVER_ERROR),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nno"], S.INCOMPLETE),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nn", b"oo"], S.OK),
+        ([CHUNKS + chunked(b"x") + chunked(b"")], S.OK),
+        ([SIZED + b"no" + SIZED], S.OK),
+        ([], S.RESET),
+    ],
+)
+def test_a_response_like_the_one_before_ends_as_if_it_were_parsed(
+    then: list[bytes], expected: RequestStatus
+) -> None:
+    count = 0
+
+    def respond(exchange: Exchange) -> None:
+        nonlocal count
+        count += 1
+        parts = [SIZED + b"ok"] if count <= 3 else then
+        write_next(exchange, [*parts], closes=count > 3)
+
+    def write_next(exchange: Exchange, parts: list[bytes], *, closes: bool) -> None:
+        if parts:
+            exchange.transport.write(parts.pop(0))
+            asyncio.get_running_loop().call_later(0.005, lambda: write_next(exchange, parts, closes=closes))
+        elif closes:
+            exchange.transport.close()
+
+    with serving({"/": respond}) as server:
+        log = send_all(http_client(server), 4, one_by_one=True)
+    assert log.statuses == [S.OK] * 3 + [expected]
+
+
+def test_chunked_responses_of_one_size_are_parsed() -> None:
+    # As large as the one before, and without its last chunk.
+    whole, cut = CHUNKS + chunked(b"xxxxx") + chunked(b""), CHUNKS + chunked(b"x" * 10)
+    assert len(whole) == len(cut)
+    count = 0
+
+    def respond(exchange: Exchange) -> None:
+        nonlocal count
+        count += 1
+        exchange.transport.write(whole if count < 4 else cut)
+        if count == 4:
+            exchange.transport.close()
+
+    with serving({"/": respond}) as server:
+        log = send_all(http_client(server), 4, one_by_one=True)
+    assert log.statuses == [S.OK] * 3 + [S.INCOMPLETE]
+
+
 def refusing_port() -> tuple[socket.socket, int]:
     """Return a bound socket that does not listen: nothing else gets its port."""
     holder = socket.socket()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 SATURATED = 0.9
+FEWEST_SIZES = 3  # for a saturation point
 NEIGHBOURS = 2
 LARGEST_BATCH = 1 << 20
 
@@ -20,9 +21,9 @@ _ENDS: tuple[ProbeOutcome, ...] = ("does not fit", "failed")
 def saturation_point(throughput_of: dict[int, float]) -> int | None:
     """Return the smallest batch size that reaches 90% of the best throughput.
 
-    None for under three sizes, and where that is the largest one: throughput may continue to grow.
+    None for under FEWEST_SIZES sizes, and where that is the largest one: throughput may continue to grow.
     """
-    if len(throughput_of) < 3:
+    if len(throughput_of) < FEWEST_SIZES:
         return None
     best = max(throughput_of.values())
     found = min(size for size, throughput in throughput_of.items() if throughput >= SATURATED * best)

@@ -6,8 +6,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,12 +101,18 @@ def _imported(text: str) -> Any:
         raise BenchmarkError(
             "invalid_target_name", f"{text}: no function", hint="write python:package.module:function"
         )
+    here = str(Path.cwd())
+    sys.path.insert(0, here)  # as of python -m: the command itself is elsewhere
     try:
         found = getattr(importlib.import_module(module), attribute, None)
     except ImportError as error:
         raise BenchmarkError(
             "cannot_import", f"{text}: {module} cannot be imported ({error})", hint="check the module's name"
         ) from error
+    finally:
+        # Last from now on: what the module imports later, and no other module, is found there.
+        sys.path.remove(here)
+        sys.path.append(here)
     if not callable(found):
         raise BenchmarkError(
             "invalid_target_name", f"{text}: {module} has no function {attribute}", hint="check its name"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
@@ -24,10 +25,14 @@ from gpuprof.load.targets.tls import client_context
 CONCURRENCY = 256
 TIMEOUT_S = 30.0
 _CONTINUE_CODES = range(100, 200)
+_SUCCESS, _HEAD_END = b"HTTP/1.1 2", b"\r\n\r\n"
 
 
 class HttpConnection(asyncio.Protocol):
     """One connection, and the response that arrives on it. httptools calls `on_...`."""
+
+    # Whether `finish_response` needs what was in the body.
+    reads_body = False
 
     def __init__(self, client: HttpClient) -> None:
         self._client = client
@@ -35,7 +40,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport: Any = None
         self.index: int | None = None
         self._status = RequestStatus.OK
-        self._has_answer = self._has_headers = self._has_length = False
+        self._has_answer = self._has_headers = self._has_length = self._is_chunked = False
         self._is_complete = self._is_doubled = self._is_kept = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -45,14 +50,14 @@ class HttpConnection(asyncio.Protocol):
     def send(self, index: int, request: bytes) -> None:
         """Send the request of a connection that is idle."""
         self.index = index
-        self._has_answer = self._has_headers = self._has_length = False
-        self._is_complete = self._is_doubled = False
-        self._status = RequestStatus.OK
-        self.begin_response()
+        self._has_answer = False
         self._transport.write(request)
 
-    def begin_response(self) -> None:
-        """Forget the response before."""
+    def _begin_response(self) -> None:
+        self._has_answer = True
+        self._has_headers = self._has_length = self._is_chunked = False
+        self._is_complete = self._is_doubled = False
+        self._status = RequestStatus.OK
 
     def finish_response(self) -> tuple[RequestStatus, int]:
         """Return how a complete response with a code of success ended, and how many units it returned."""
@@ -64,18 +69,34 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived; ends the request when its response is complete."""
+        client = self._client
         if self.index is None:
-            self._client.count_unrequested(self)
+            client.count_unrequested(self)
             return
-        self._has_answer = True
+        is_first = not self._has_answer
+        if is_first:
+            if len(data) == client.known_size and data.startswith(client.known_head):
+                self._end(RequestStatus.OK, 1, keep=True)
+                return
+            self._begin_response()
         try:
             self._parser.feed_data(data)
-        except self._client.parser_errors:
+        except client.parser_errors:
             self._end(RequestStatus.INVALID, keep=False)
             return
         if self._is_complete:
-            self._client.unrequested += self._is_doubled
-            self._complete(keep=self._is_kept and not self._is_doubled)
+            client.unrequested += self._is_doubled
+            is_kept = self._is_kept and not self._is_doubled
+            if is_first and is_kept:
+                self._learn(data)
+            self._complete(keep=is_kept)
+
+    def _learn(self, data: bytes) -> None:
+        """Remember a response in one read: another of this head and size is complete without being parsed."""
+        has_size = self._has_length and not self._is_chunked and data.startswith(_SUCCESS)
+        if has_size and self._status is RequestStatus.OK and not self.reads_body:
+            self._client.known_head = data[: data.index(_HEAD_END) + len(_HEAD_END)]
+            self._client.known_size = len(data)
 
     def on_message_begin(self) -> None:
         """Note a second response to one request."""
@@ -83,8 +104,10 @@ class HttpConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, _: bytes) -> None:
         """Note whether the headers define where the response ends."""
-        if name.lower() in (b"content-length", b"transfer-encoding"):
+        name = name.lower()
+        if name in (b"content-length", b"transfer-encoding"):
             self._has_length = True
+            self._is_chunked = self._is_chunked or name == b"transfer-encoding"
 
     def on_headers_complete(self) -> None:
         """Take the status code."""
@@ -113,7 +136,7 @@ class HttpConnection(asyncio.Protocol):
             self._client.forget(self)
         elif exc is not None:
             self._end(status_of_error(exc), keep=False)
-        elif self._has_headers and not self._has_length:
+        elif self._has_answer and self._has_headers and not self._has_length:
             self._complete(keep=False)  # it ends with the connection
         else:
             self._end(self.lost_response(), keep=False)
@@ -125,6 +148,11 @@ class HttpConnection(asyncio.Protocol):
         if not keep or self._transport is None:
             self.abort()
         self._client.ended(self, index, status, units)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it was connected, and was not closed by this side since."""
+        return self._transport is not None
 
     @property
     def is_open(self) -> bool:
@@ -161,6 +189,8 @@ class HttpClient:
         tools = load_package("httptools")
         self.parser_errors = (tools.HttpParserError, tools.HttpParserUpgrade)
         self.new_parser = tools.HttpResponseParser
+        # The head of the latest success with a `Content-Length`, and the size of that response.
+        self.known_head, self.known_size = b"", -1
         self.codes: Counter[int] = Counter()
         self.unrequested = 0
         self._address, self._request_of, self._log = address, request_of, log
@@ -174,6 +204,7 @@ class HttpClient:
         # In the order of their deadlines.
         self._active: dict[int, tuple[float, Attempt]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._now_s: Callable[[], float] = time.monotonic  # that of the event loop once it is open
 
     def new_connection(self) -> HttpConnection:
         """Return the protocol of a new connection."""
@@ -181,6 +212,7 @@ class HttpClient:
 
     async def open(self) -> None:
         """Open a first connection, to the first of the addresses that accepts one."""
+        self._now_s = asyncio.get_running_loop().time
         error: Exception | None = None
         for server in self._address.resolved:
             self._server = server
@@ -203,6 +235,9 @@ class HttpClient:
 
     def start(self, index: int) -> None:
         """Send request `index`, or queue it."""
+        if self._idle and not self._waiting and self._idle[-1].is_open:
+            self._send(index, self._idle.pop())
+            return
         self._waiting.append(index)
         self._send_waiting()
 
@@ -245,7 +280,7 @@ class HttpClient:
 
     def ended(self, connection: HttpConnection, index: int, status: RequestStatus, units: int) -> None:
         """Mark the end of a request of a connection, and use or replace the connection."""
-        if connection.is_open:
+        if connection.is_connected:
             self._idle.append(connection)
         else:
             self._open -= 1
@@ -255,7 +290,8 @@ class HttpClient:
         self._log.end(index, status, units)
         self._active.pop(index, None)
         self._on_end(index, status)
-        self._send_waiting()
+        if self._waiting:
+            self._send_waiting()
 
     def forget(self, connection: HttpConnection) -> None:
         """Drop an idle connection that the server closed."""
@@ -270,10 +306,9 @@ class HttpClient:
         connection.abort()
 
     def _track(self, index: int, attempt: Attempt) -> None:
-        loop = asyncio.get_running_loop()
-        self._active[index] = (loop.time() + self._timeout_s, attempt)
+        self._active[index] = (self._now_s() + self._timeout_s, attempt)
         if self._timer is None:
-            self._timer = loop.call_later(self._timeout_s, self._end_late)
+            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._end_late)
 
     def _end_late(self) -> None:
         loop = asyncio.get_running_loop()

@@ -72,11 +72,12 @@ class CoroutineTarget:
     units: int = 1
     _sink: RequestSink | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _is_closing: bool = False
 
     async def open(self, sink: RequestSink, concurrency: int | None) -> None:
         """Remember where to report."""
         del concurrency
-        self._sink = sink
+        self._sink, self._is_closing = sink, False
 
     def send(self, index: int) -> None:
         """Start a task."""
@@ -86,6 +87,7 @@ class CoroutineTarget:
 
     async def close(self) -> None:
         """Cancel what is still open."""
+        self._is_closing = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -95,7 +97,9 @@ class CoroutineTarget:
         status = RequestStatus.OK
         try:
             await (self.function(index) if self.with_index else self.function())
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if self._is_closing and isinstance(error, asyncio.CancelledError):
+                raise
             self._sink.failed(error)
             status = error.status if isinstance(error, RequestError) else RequestStatus.FAILED
         self._sink.end(index, status, self.units)

@@ -153,14 +153,16 @@ class StreamReader:
 class _StreamConnection(HttpConnection):
     """A connection whose responses are streams."""
 
+    reads_body = True
+
     def __init__(self, client: OpenAiClient) -> None:
         super().__init__(client)
         self._reader = StreamReader(client.totals)
         self._on_first, self._on_tokens = client.on_first, client.on_tokens
 
-    def begin_response(self) -> None:
-        if self.index is not None:
-            self._reader.begin(self.index)
+    def send(self, index: int, request: bytes) -> None:
+        self._reader.begin(index)
+        super().send(index, request)
 
     def on_body(self, body: bytes) -> None:
         if self._status is RequestStatus.OK and self.index is not None:
