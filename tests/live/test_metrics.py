@@ -211,6 +211,50 @@ def test_sources_with_one_device_keep_it_until_the_last_has_ended() -> None:
     assert set(samples(collector)) == set(samples(MetricsCollector("1")))
 
 
+ENERGY = 'gpuprof_device_energy_joules_total{device="0"}'
+
+
+def read_energy(collector: MetricsCollector, source: str, energy_j: float | Unavailable) -> None:
+    collector.update(source, snapshot(run=f"{source}.gpuprof", devices=(device(energy_j=energy_j),)))
+
+
+def test_the_energy_of_a_device_is_counted_by_one_reader() -> None:
+    # Each source counts from its own start. The device takes 10 J in each interval.
+    collector = MetricsCollector("1")
+    taken = []
+    for interval in range(1, 9):
+        if interval <= 4:
+            read_energy(collector, "a", 100.0 + 10 * interval)
+        if interval == 5:
+            collector.forget("a")
+        if interval >= 3:
+            read_energy(collector, "b", 10.0 * (interval - 3))
+        taken.append(samples(collector)[ENERGY])
+    assert taken == [110.0, 120.0, 130.0, 140.0, 150.0, 160.0, 170.0, 180.0]
+
+
+def test_a_reader_without_readings_is_replaced_and_does_not_count_twice() -> None:
+    collector = MetricsCollector("1")
+    read_energy(collector, "a", 50.0)
+    read_energy(collector, "b", 0.0)
+    for interval in range(1, 11):
+        read_energy(collector, "a", Unavailable(MissingReason.NO_READING))
+        read_energy(collector, "b", 10.0 * interval)
+    # Five intervals are unknown: then b counts, from its reading before.
+    assert samples(collector)[ENERGY] == 50.0 + 60.0
+    read_energy(collector, "a", 160.0)
+    assert samples(collector)[ENERGY] == 110.0
+    read_energy(collector, "b", 105.0)
+    assert samples(collector)[ENERGY] == 115.0
+
+
+def test_energy_does_not_decrease_when_the_driver_counts_again() -> None:
+    collector = MetricsCollector("1")
+    for energy_j in (50.0, 5.0, 8.0):
+        read_energy(collector, "a", energy_j)
+    assert samples(collector)[ENERGY] == 53.0
+
+
 def test_a_counter_of_the_machine_does_not_follow_its_source_down() -> None:
     # Linux lets the time of waiting for I/O decrease.
     collector = MetricsCollector("1")

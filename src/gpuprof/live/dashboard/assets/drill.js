@@ -155,7 +155,8 @@ export function openComparison(page, old, now) {
     ]);
     const actions = newElement("div", undefined, "actions");
     actions.append(newButton("Swap A and B", () => openComparison(page, now, old)));
-    if (found.kind === "run") actions.append(link("Flame graph of the difference", `/difference?${query}`));
+    const pageName = { run: "Flame graph of the difference", load: "Report of the comparison" }[found.kind];
+    if (pageName) actions.append(link(pageName, `/difference?${query}`));
     return [sides, actions, ...(found.kind === "run" ? runParts(found) : resultParts(found))];
   });
 }
@@ -194,19 +195,27 @@ function stateCell(state) {
   return newElement("td", state, tone ? `words ${tone}` : "words");
 }
 
-function resultParts({ outcome, margin, rows, notes }) {
+const VERDICTS = { better: "B is better", worse: "B is worse", same: "No difference above the margins" };
+
+function resultParts({ kind, outcome, margin, rows, notes }) {
   const cells = rows.map((row) => [
     `${row.name}, ${row.metric}`,
     formatValue(row.old, row.unit),
     formatValue(row.new, row.unit),
     row.ratio === null ? "–" : formatChange(row.ratio),
     row.low === null || row.high === null ? "–" : `${formatChange(row.low)} to ${formatChange(row.high)}`,
+    ...(kind === "load" ? [formatPercent(row.margin)] : []),
     stateCell(row.verdict),
   ]);
   const reasons = [...new Set(rows.map(({ reason }) => reason).filter(Boolean)), ...notes];
+  const headline =
+    kind === "load"
+      ? (VERDICTS[outcome] ?? outcome)
+      : `${outcome ?? "Two techniques"}, equivalence margin ${formatPercent(margin)}`;
+  const titles = ["", "Old", "New", "Change", "Interval", ...(kind === "load" ? ["Margin"] : []), "Verdict"];
   return [
-    newElement("p", `${outcome ?? "Two techniques"}, equivalence margin ${formatPercent(margin)}`, "outcome"),
-    table("A change above 0 is worse.", ["", "Old", "New", "Change", "Interval", "Verdict"], cells),
+    newElement("p", headline, "outcome"),
+    table("A change above 0 is worse.", titles, cells),
     ...reasons.map((text) => newElement("p", text, "quiet")),
   ];
 }
