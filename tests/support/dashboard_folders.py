@@ -67,7 +67,7 @@ def write_history(
 
 
 def write_load(
-    folder: Path, service_ms: float, seed: int, *, rate: float = 300.0, count: int = 4_000
+    folder: Path, service_ms: float, seed: int, *, rate: float = 100.0, count: int = 6_000
 ) -> Path:
     """Write the load test of a server with exponential services."""
     generator = np.random.default_rng(seed)
