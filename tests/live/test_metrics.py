@@ -7,14 +7,19 @@ import math
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from live_snapshots import device, machine, process, snapshot
 
 from gpuprof.live.metrics import definitions
 from gpuprof.live.metrics.collector import MOST_PROCESSES, OTHER, MetricsCollector, TopNames
+from gpuprof.live.metrics.definitions import REQUEST_BOUNDS_NS
+from gpuprof.live.metrics.definitions import STEP_BOUNDS_NS as BOUNDS_NS
 from gpuprof.live.metrics.exposition import TextFormat, chosen_format
-from gpuprof.live.metrics.families import BOUNDS_NS, MOST_LABEL_CELLS
+from gpuprof.live.metrics.families import MOST_LABEL_CELLS
+from gpuprof.live.requests import RequestFollower
 from gpuprof.live.snapshot import (
     LiveCallFigures,
     LiveLayerFigures,
@@ -25,6 +30,8 @@ from gpuprof.live.snapshot import (
     Unavailable,
 )
 from gpuprof.live.watched_feeds import LINGER_S
+from gpuprof.load.published import LIVE_FILE, LoadPublisher
+from gpuprof.load.requests import REQUEST, RequestStatus
 
 MS = 1_000_000
 Samples = dict[str, float]
@@ -286,8 +293,32 @@ def test_requests_of_a_load_test_are_counted() -> None:
     collector.update("", snapshot(requests=requests))
     found = samples(collector)
     assert found['gpuprof_requests_total{run="live",process="7",state="ended"}'] == 30
-    assert found['gpuprof_request_latency_seconds{run="live",process="7",quantile="0.5"}'] == 0.002
-    assert len(of(found, "gpuprof_request_latency_seconds")) == 2
+    assert found['gpuprof_request_latency_seconds_count{run="live",process="7"}'] == 0
+
+
+def test_the_latency_of_a_load_test_is_a_histogram_with_all_requests_in_their_buckets(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    latencies = np.exp(generator.normal(np.log(3e6), 2.0, 5_000)).astype(np.int64)
+    rows = np.zeros(len(latencies), REQUEST)
+    rows["planned_ns"] = rows["sent_ns"] = 1_000_000_000
+    rows["end_ns"], rows["status"] = rows["planned_ns"] + latencies, RequestStatus.OK
+    publisher = LoadPublisher(tmp_path, "t", "server", has_plan=True, clock=lambda: 10**12)
+    publisher.update(rows[:1_000])
+    follower = RequestFollower(tmp_path / LIVE_FILE)
+    collector = MetricsCollector("1")
+    collector.update("", snapshot(requests=follower.take()))
+    publisher.update(rows)
+    collector.update("", snapshot(requests=follower.take()))
+    publisher.close()
+    found = samples(collector)
+    name = "gpuprof_request_latency_seconds"
+    (sum_s,) = of(found, f"{name}_sum").values()
+    assert sum_s == pytest.approx(latencies.sum() / 1e9)
+    buckets = {
+        float(re.findall('le="(.+)"', key)[0]): each for key, each in of(found, f"{name}_bucket").items()
+    }
+    assert len(buckets) == len(REQUEST_BOUNDS_NS) + 1
+    assert buckets == {le: (latencies <= round(le * 1e9, 3)).sum() for le in buckets}
 
 
 # ---- formats

@@ -33,7 +33,6 @@ Key: TypeAlias = tuple[str, Labels]
 _MOST_MISSED = 5  # readings of a device in succession, then another source counts its energy
 _PARTS = ("forward", "backward", "optimizer", "data", "other")
 _STATES = ("due", "sent", "ended", "failed")
-_QUANTILES = (("0.5", "p50_ns"), ("0.9", "p90_ns"), ("0.99", "p99_ns"))
 
 
 class MetricsCollector:
@@ -346,12 +345,11 @@ class _Source:
             self._seen_s[owner] = self._elapsed_s
             self._gauge("gpuprof_requests_queued", each.queued, *labels)
             self._gauge("gpuprof_requests_in_service", each.in_service, *labels)
-            for quantile, name in _QUANTILES:
-                latency_ns: int | Unavailable = getattr(each, name)
-                value = latency_ns if isinstance(latency_ns, Unavailable) else latency_ns / 1e9
-                self._gauge("gpuprof_request_latency_seconds", value, *labels, quantile)
         for state in _STATES:
             self._total("gpuprof_requests_total", getattr(each, state), owner, *labels, state)
+        latency = self._families[definitions.LATENCY.name].histogram(labels, self._unix_ns)
+        latency.raise_to(each.latency_buckets, each.latency_sum_ns)
+        self._counters[owner].add((definitions.LATENCY.name, labels))
 
 
 def _tuple(figures: tuple[Any, ...] | Unavailable) -> tuple[Any, ...]:
