@@ -23,8 +23,8 @@ class MetricKind(str, Enum):
 # With powers of 2, histogram_quantile(0.99) of steps of one duration is below 3 times their median, wherever
 # the duration is between the bounds.
 STEP_BOUNDS_NS = tuple(1_000_000 << power for power in range(17))
-# From 65 us to 69 s, two an octave. These are among the bounds that a load test publishes, so no request is in
-# a wrong bucket.
+# From 65 us to 69 s, two an octave. These are among the bounds that a load test publishes, so no request is
+# in a wrong bucket.
 REQUEST_BOUNDS_NS = tuple(math.ceil(math.pow(2.0, half / 2)) for half in range(32, 73))
 
 
