@@ -72,23 +72,30 @@ with open(os.path.join(folder, "times"), "wb") as file:
 """
 
 
-def command_of(mode: str, peers: str, folder: Path) -> list[str]:
+def command_of(mode: str, peers: str, folder: Path, scalene: Sequence[str]) -> list[str]:
     """Return the words before the script."""
     out = str(folder / mode)
     return {
         "plain": [sys.executable],
         "gpuprof": [sys.executable, "-m", "gpuprof", "run", "--out", f"{out}.gpuprof"],
-        "scalene": [peers, "-m", "scalene", "run", "-o", f"{out}.json"],
+        "scalene": [peers, "-m", "scalene", "run", *scalene, "-o", f"{out}.json"],
         "tensorboard": [peers],
     }[mode]
 
 
-def trained(mode: str, peers: str, folder: Path, steps: int) -> dict[str, float]:
+def trained(mode: str, peers: str, folder: Path, steps: int, scalene: Sequence[str]) -> dict[str, float]:
     """Train once; return figures of its steps, of its process and of what it wrote."""
     folder.mkdir()
     (folder / "program.py").write_text(_TRAINING)
     separator = ["---"] if mode == "scalene" else []
-    words = [*command_of(mode, peers, folder), "program.py", *separator, str(folder), str(steps), mode]
+    words = [
+        *command_of(mode, peers, folder, scalene),
+        "program.py",
+        *separator,
+        str(folder),
+        str(steps),
+        mode,
+    ]
     before = set(folder.rglob("*"))
     begin = time.monotonic()
     with subprocess.Popen(
@@ -108,12 +115,14 @@ def trained(mode: str, peers: str, folder: Path, steps: int) -> dict[str, float]
     }
 
 
-def measure_training(peers: str, folder: Path, rounds: int, steps: int) -> dict[str, Any]:
+def measure_training(
+    peers: str, folder: Path, rounds: int, steps: int, scalene: Sequence[str]
+) -> dict[str, Any]:
     """Return each mode's figures; those of steps are ratios to the plain training of the same round."""
     found: dict[str, list[dict[str, float]]] = {mode: [] for mode in _MODES}
     for number in range(rounds):
         for mode in _MODES[number % 4 :] + _MODES[: number % 4]:
-            found[mode].append(trained(mode, peers, folder / f"{mode}-{number}", steps))
+            found[mode].append(trained(mode, peers, folder / f"{mode}-{number}", steps, scalene))
     figures: dict[str, Any] = {}
     for mode, rows in found.items():
         figures[mode] = {name: float(np.median([row[name] for row in rows])) for name in rows[0]}
@@ -243,11 +252,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--peers", required=True, metavar="PYTHON", help="with torch, scalene, tensorboard")
     parser.add_argument("--rounds", type=int, default=3, help="trainings of each kind (%(default)s)")
     parser.add_argument("--steps", type=int, default=600, help="of a training (%(default)s)")
+    parser.add_argument("--scalene", default="--cpu-only", help="options of scalene run (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="gpuprof-live-pages-") as name:
         folder = Path(name)
-        training = measure_training(options.peers, folder, options.rounds, options.steps)
+        words = options.scalene.split()
+        training = measure_training(options.peers, folder, options.rounds, options.steps, words)
         show_figures({"training": training, "pages": measure_pages(options.peers, folder)}, options.json)
     return 0
 
