@@ -213,10 +213,9 @@ function resultParts({ kind, outcome, margin, rows, notes }) {
     stateCell(row.verdict),
   ]);
   const reasons = [...new Set(rows.map(({ reason }) => reason).filter(Boolean)), ...notes];
-  const headline =
-    isLoad
-      ? (VERDICTS[outcome] ?? outcome)
-      : `${outcome ?? "Two techniques"}, equivalence margin ${formatPercent(margin)}`;
+  const headline = isLoad
+    ? (VERDICTS[outcome] ?? outcome)
+    : `${outcome ?? "Two techniques"}, equivalence margin ${formatPercent(margin)}`;
   const titles = ["", "Old", "New", "Change", "Interval", ...(isLoad ? ["Margin"] : []), "Verdict"];
   const caption = `${isLoad ? `${rows[0].name}. ` : ""}A change above 0 is worse.`;
   return [
