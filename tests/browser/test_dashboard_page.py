@@ -230,7 +230,7 @@ def test_a_folder_without_runs_shows_how_to_make_one(browser: Any, tmp_path: Pat
         page.locator("#history-legend button").first.wait_for()
 
 
-def test_a_folder_with_more_than_is_listed_says_so(browser: Any, tmp_path: Path) -> None:
+def test_a_folder_with_more_than_is_listed_reports_it(browser: Any, tmp_path: Path) -> None:
     write_history(tmp_path / "results", 5)
     with serving(tmp_path, most_entries=4) as served, opened(browser, served.address) as page:
         page.locator("#cut", has_text="Not listed: 3 files").wait_for()

@@ -345,7 +345,7 @@ def test_the_folder_grows_and_shrinks(tmp_path: Path) -> None:
         assert served.json("/api/catalog?since=999999")["whole"]
 
 
-def test_a_folder_with_more_than_is_listed_says_so(tmp_path: Path) -> None:
+def test_a_folder_with_more_than_is_listed_reports_it(tmp_path: Path) -> None:
     write_history(tmp_path / "a", 5)
     with serving(tmp_path, most_entries=4) as served:
         # The folder, the one in it, and two of its files.
