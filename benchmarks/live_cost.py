@@ -6,7 +6,8 @@
 One recorded program trains all the time. Blocks with and without each viewer alternate, so a ratio compares
 neighbors in one run. `--viewer` adds another one, such as 'py-spy=py-spy top --pid {pid}' or a server of
 metrics; `{run}` and `{pid}` are replaced. Each viewer has a terminal of 100 x 40. `--parts` chooses what is
-measured: `steps`, `million` (a view of a run with a million spans) and `hour` (memory over 3,600 intervals).
+measured: `steps`, `programs` (the training by itself, recorded, and with windows), `million` (a view of a run
+with a million spans) and `hour` (memory over 3,600 intervals).
 """
 
 from __future__ import annotations
@@ -41,12 +42,16 @@ from gpuprof.live.view import LiveView
 from gpuprof.record.recording_folder import RECORDING_FILE
 
 TOP = "gpuprof top=" + shlex.join([sys.executable, "-m", "gpuprof", "top"]) + " {run}"
-SETTLING_S = 3.0  # of a viewer, before its processor time counts
+SETTLING_S = 2.0  # a viewer has started when it uses less than a tenth of a core for so long
 _COLUMNS, _LINES = 100, 40
 _LONGEST_START_S = 120.0
+# Columns of a step, and what is compared: name, quantile, column.
+_DURATION, _PROCESSOR = 1, 2
+_RATIOS = (("p50", 0.5, _DURATION), ("p99", 0.99, _DURATION), ("processor", 0.5, _PROCESSOR))
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
-# Trains until its standard input ends; appends the end and the duration of each step to a file.
+# Trains until its standard input ends; appends the end, the duration and the processor time of each step to a
+# file.
 _TRAINING = """
 import array, os, select, sys, time
 import torch
@@ -58,12 +63,12 @@ with open(sys.argv[1], "ab") as file:
     while not select.select([0], [], [], 0)[0]:
         steps = array.array("q")
         for _ in range(5):
-            begin = time.monotonic_ns()
+            begin, used = time.monotonic_ns(), time.process_time_ns()
             optimizer.zero_grad()
             model(values).square().mean().backward()
             optimizer.step()
             end = time.monotonic_ns()
-            steps.extend((end, end - begin))
+            steps.extend((end, end - begin, time.process_time_ns() - used))
         file.write(steps.tobytes())
         file.flush()
 """
@@ -192,7 +197,7 @@ def measure_steps(viewers: dict[str, str], rounds: int, seconds: float) -> dict[
     uses: dict[str, list[dict[str, float]]] = {name: [] for name in viewers}
     failed: dict[str, str] = {}
     with recorded(_TRAINING, "{folder}/steps") as (program, folder):
-        while not (folder / "steps").exists() or (folder / "steps").stat().st_size < 1_600:
+        while not (folder / "steps").exists() or (folder / "steps").stat().st_size < 2_400:
             time.sleep(0.1)
         for number in range(rounds):
             order = [*viewers][number % len(viewers) :] + [*viewers][: number % len(viewers)]
@@ -208,7 +213,7 @@ def measure_steps(viewers: dict[str, str], rounds: int, seconds: float) -> dict[
         blocks["none"].append(_block(seconds))
         time.sleep(0.5)
         steps = np.frombuffer((folder / "steps").read_bytes(), dtype=np.int64)
-        steps = steps[: len(steps) // 2 * 2].reshape(-1, 2)
+        steps = steps[: len(steps) // 3 * 3].reshape(-1, 3)
     without = [_median(steps, block) for block in blocks["none"]]
     found: dict[str, Any] = {"step_ms": float(np.median(without)) / 1e6, "rounds": rounds, "failed": failed}
     found["viewers"] = {
@@ -237,8 +242,7 @@ def _watched_block(
     except OSError as error:
         return f"cannot be started: {error.strerror}"
     try:
-        time.sleep(SETTLING_S)
-        before_s, _ = viewer.use()
+        before_s = _settled(viewer)
         block = _block(seconds)
         if viewer.process.poll() is not None:
             return f"ended with exit code {viewer.process.returncode}"
@@ -249,34 +253,105 @@ def _watched_block(
     return block, {"cpu_percent": 100 * (after_s - before_s) / took_s, "rss_mb": rss_bytes / 1e6}
 
 
+def _settled(viewer: Viewer) -> float:
+    """Wait until a viewer has started, which takes long on a busy machine; returns its processor seconds."""
+    deadline = time.monotonic() + _LONGEST_START_S / 2
+    used_s, _ = viewer.use()
+    while True:
+        time.sleep(SETTLING_S)
+        former_s, (used_s, _) = used_s, viewer.use()
+        is_quiet = used_s > 0 and used_s - former_s < 0.1 * SETTLING_S
+        if is_quiet or viewer.process.poll() is not None or time.monotonic() > deadline:
+            return used_s
+
+
 def _median(steps: Any, block: tuple[int, int]) -> float:
     return float(np.median(_steps_of(steps, block)))
 
 
-def _steps_of(steps: Any, block: tuple[int, int]) -> Any:
-    return steps[(steps[:, 0] - steps[:, 1] >= block[0]) & (steps[:, 0] <= block[1]), 1]
+def _steps_of(steps: Any, block: tuple[int, int], column: int = _DURATION) -> Any:
+    return steps[(steps[:, 0] - steps[:, 1] >= block[0]) & (steps[:, 0] <= block[1]), column]
 
 
 def _step_figures(
     steps: Any, without: list[tuple[int, int]], watched: list[tuple[int, int]], uses: list[dict[str, float]]
 ) -> dict[str, float]:
-    ratios: dict[str, list[float]] = {"p50": [], "p99": []}
+    ratios: dict[str, list[float]] = {"p50": [], "p99": [], "processor": []}
     for block in watched:
         before = max((each for each in without if each[0] < block[0]), key=lambda each: each[0])
         after = min((each for each in without if each[0] > block[0]), key=lambda each: each[0])
-        around = np.concatenate([_steps_of(steps, before), _steps_of(steps, after)])
-        for name, share in (("p50", 0.5), ("p99", 0.99)):
-            ratio = np.quantile(_steps_of(steps, block), share) / np.quantile(around, share)
+        for name, share, column in _RATIOS:
+            around = np.concatenate([_steps_of(steps, each, column) for each in (before, after)])
+            ratio = np.quantile(_steps_of(steps, block, column), share) / np.quantile(around, share)
             ratios[name].append(float(ratio))
     low, middle, high = np.quantile(ratios["p50"], (0.25, 0.5, 0.75))
+    processor = np.quantile(ratios["processor"], (0.25, 0.5, 0.75))
     return {
         "step_ratio": float(middle),
         "step_ratio_q1": float(low),
         "step_ratio_q3": float(high),
         "p99_ratio": float(np.median(ratios["p99"])),
+        "processor_ratio": float(processor[1]),
+        "processor_ratio_q1": float(processor[0]),
+        "processor_ratio_q3": float(processor[2]),
         "cpu_percent": float(np.median([each["cpu_percent"] for each in uses])),
         "rss_mb": float(np.median([each["rss_mb"] for each in uses])),
     }
+
+
+# ---- a program without and with its recording --------------------------------------------------------------
+
+_PROGRAMS = {
+    "plain": (),
+    "recorded": ("-m", "gpuprof", "run", "--out", "{folder}/program.gpuprof"),
+    "always-on": (
+        "-m", "gpuprof", "run", "--every", "4s", "--for", "200ms", "--out", "{folder}/program.windows",
+    ),
+}  # fmt: skip
+_WARMUP = 50  # steps
+
+
+def measure_programs(rounds: int, seconds: float) -> dict[str, Any]:
+    """Return the step of the training recorded and with windows of 5% of the time, over that of itself."""
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in _PROGRAMS}
+    names = [*_PROGRAMS]
+    for number in range(rounds):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            found[name].append(_trained(_PROGRAMS[name], seconds))
+    figures: dict[str, Any] = {"step_ms": float(np.median(found["plain"], axis=0)[0]) / 1e6}
+    plain = np.array(found["plain"])
+    for name in names[1:]:
+        ratios = np.array(found[name]) / plain
+        figures[name] = {
+            key: [float(each) for each in np.quantile(ratios[:, column], (0.25, 0.5, 0.75))]
+            for column, key in enumerate(("step_ratio", "p99_ratio", "processor_ratio"))
+        }
+    return figures
+
+
+def _trained(words: Sequence[str], seconds: float) -> tuple[float, float, float]:
+    """Return the median and the p99 of the steps of a program, and the median of their processor time."""
+    with tempfile.TemporaryDirectory(prefix="gpuprof-live-cost-") as name:
+        folder = Path(name)
+        (folder / "program.py").write_text(_TRAINING)
+        command = [each.replace("{folder}", name) for each in words]
+        with subprocess.Popen(
+            [sys.executable, *command, str(folder / "program.py"), str(folder / "steps")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            deadline = time.monotonic() + _LONGEST_START_S
+            while not (folder / "steps").exists() or (folder / "steps").stat().st_size < 24 * _WARMUP:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError("the program could not be started")
+                time.sleep(0.05)
+            time.sleep(seconds)
+            assert process.stdin is not None
+            process.stdin.close()
+        steps = np.frombuffer((folder / "steps").read_bytes(), dtype=np.int64).reshape(-1, 3)[_WARMUP:]
+    median, p99 = np.quantile(steps[:, _DURATION], (0.5, 0.99))
+    return float(median), float(p99), float(np.median(steps[:, _PROCESSOR]))
 
 
 # ---- a view of a million spans ----------------------------------------------------------------------------
@@ -365,7 +440,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="blocks with each viewer (%(default)s)")
     parser.add_argument("--seconds", type=float, default=6.0, help="of a block (%(default)s)")
     parser.add_argument("--viewer", action="append", default=[], metavar="NAME=CMD", help="another viewer")
-    parser.add_argument("--parts", default="steps,million,hour", help="what is measured (%(default)s)")
+    parser.add_argument(
+        "--parts", default="steps,programs,million,hour", help="what is measured (%(default)s)"
+    )
     parser.add_argument("--spans", type=int, default=1_000_000, help="of the large run (%(default)s)")
     parser.add_argument("--intervals", type=int, default=3600, help="of the hour (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output")
@@ -375,6 +452,8 @@ def main(arguments: list[str] | None = None) -> int:
     figures: dict[str, Any] = {}
     if "steps" in parts:
         figures["steps"] = measure_steps(viewers, options.rounds, options.seconds)
+    if "programs" in parts:
+        figures["programs"] = measure_programs(options.rounds, options.seconds)
     if "million" in parts:
         figures["million"] = measure_million(options.spans, options.seconds)
     if "hour" in parts:

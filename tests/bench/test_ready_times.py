@@ -84,17 +84,26 @@ def test_a_server_is_ready_with_its_first_good_response(port: int, tmp_path: Pat
     assert ready_ns - program.start_ns <= ready_s * 1e9 < after_ns - program.start_ns
 
 
+def wait_until_ended(process_id: int) -> None:
+    """Wait until a process is gone, or waits for its new parent to notice."""
+    stat = Path(f"/proc/{process_id}/stat")
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] in "ZX":
+                return
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        assert time.monotonic() < deadline
+
+
 def test_the_whole_group_is_ended(tmp_path: Path) -> None:
     command = python(PRINTER)
     with StartedProgram(command) as program:
         program.wait_until_ready(PrintedText("almost there"), 60)
         child = int(program._printed().split()[0])
         os.kill(child, 0)
-    # It has ended: it is gone, or waits for its new parent to notice.
-    stat = Path(f"/proc/{child}/stat")
-    deadline = time.monotonic() + 60
-    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in "ZX":
-        assert time.monotonic() < deadline
+    wait_until_ended(child)
 
 
 def test_several_process_runs_have_a_median_with_an_interval(tmp_path: Path) -> None:
@@ -196,6 +205,75 @@ def test_a_program_that_stays_keeps_its_exit_code_and_gets_signals(tmp_path: Pat
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     with refused(BenchmarkError, "output_not_captured"):
         run_once_ready(["true"], "output:x", on_ready=is_ready)
+
+
+# Starts a child that ignores SIGTERM, and never becomes ready.
+NEVER_READY = """
+import os, signal, subprocess, sys
+child = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 600; :"])
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(str(child.pid))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+signal.pause()
+"""
+
+
+def test_what_a_program_that_stays_has_started_is_ended_if_it_is_not_ready(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+
+    class Waiting(ExistingFile):
+        def is_met(self, output: bytes) -> bool:
+            # The limit of time is over when the child runs.
+            if started.exists():
+                raise BenchmarkError("not_ready", "the time is over")
+            return super().is_met(output)
+
+    program = StartedProgram(python(NEVER_READY, started), captures=False)
+    with refused(BenchmarkError, "not_ready"), program:
+        program.wait_until_ready(Waiting(tmp_path / "never"), 60)
+    wait_until_ended(int(started.read_text()))
+
+
+def test_what_a_program_that_stays_leaves_runs_on(tmp_path: Path) -> None:
+    ready, left = tmp_path / "ready", tmp_path / "left"
+    code = (
+        "import pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        "pathlib.Path(sys.argv[2]).write_text(str(child.pid))\n"
+        "pathlib.Path(sys.argv[1]).touch()\n"
+        "sys.stdin.read()\n"
+    )
+    script = (
+        "import sys; from gpuprof.bench.ready_times import run_once_ready\n"
+        "sys.exit(run_once_ready(sys.argv[1:], 'file:' + sys.argv[-2],"
+        " on_ready=lambda _: print('ready', flush=True)))"
+    )
+    command = [sys.executable, "-c", script, *python(code, ready, left)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "ready\n"
+        process.stdin.close()  # the program has the standard input of the command
+        assert process.wait(60) == 0
+        child = int(left.read_text())
+        os.kill(child, 0)
+        os.kill(child, signal.SIGKILL)
+
+
+def test_the_group_of_a_program_that_stays_gets_what_a_terminal_sends(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    code = (
+        "import pathlib, signal, subprocess, sys\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        "signal.signal(signal.SIGINT, lambda *_: None)\n"
+        "pathlib.Path(sys.argv[1]).touch()\n"
+        "sys.exit(-child.wait())\n"
+    )
+
+    def is_ready(_times: ReadyTimes) -> None:
+        threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    assert run_once_ready(python(code, ready), f"file:{ready}", on_ready=is_ready) == signal.SIGINT
 
 
 def test_the_age_of_a_container(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_all_figures(tmp_path: Path) -> None:
     options += ["--viewer", f"another={sys.executable} -c 'import time; time.sleep(60)' {{run}} {{pid}}"]
     options += ["--viewer", "broken=/missing/viewer {run}", "--viewer", f"short={sys.executable} -c ''"]
     words = [sys.executable, str(SCRIPT), *options]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     figures = json.loads((tmp_path / "out.json").read_text())["figures"]
     viewers = figures["steps"]["viewers"]
@@ -36,6 +36,10 @@ def test_all_figures(tmp_path: Path) -> None:
     for each in viewers.values():
         assert each["step_ratio_q1"] <= each["step_ratio"] <= each["step_ratio_q3"]
         assert each["rss_mb"] > 1
+        assert each["processor_ratio"] > 0
+    for name in ("recorded", "always-on"):
+        low, middle, high = figures["programs"][name]["processor_ratio"]
+        assert 0 < low <= middle <= high
     assert figures["million"]["spans"] >= 5000
     assert figures["hour"]["intervals"] == 24
     assert figures["hour"]["rss_at_the_end_mb"] > figures["hour"]["growth_mb"]

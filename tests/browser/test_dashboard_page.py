@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_folders import record_run, result_text, write_history
+from dashboard_folders import record_run, result_text, write_history, write_load
 from pages import next_frames
 
 pytest.importorskip("starlette")
@@ -163,6 +163,23 @@ def test_two_runs_are_compared_by_the_keyboard(browser: Any, served: tuple[Serve
         assert popup.value.evaluate("window.origin") == "null"  # sandboxed: it can ask this server nothing
 
 
+def test_two_load_tests_are_compared_with_a_report(browser: Any, tmp_path: Path) -> None:
+    for seed, name in enumerate(("old", "new")):
+        write_load(tmp_path / name, 1.0 - 0.4 * seed, seed)
+    with serving(tmp_path) as served:
+        items = served.read(2)
+        with opened(browser, served.address) as page:
+            for name in ("old", "new"):
+                page.locator(f"#rows tr[data-id='{items[name]['id']}'] input").check()
+            page.locator("#selected button", has_text="Compare").click()
+            page.locator("#drill table").wait_for()
+            assert page.locator("#drill .outcome").inner_text() == "B is better"
+            assert page.locator("#drill tbody tr").count() >= 4
+            with page.expect_popup() as popup:
+                page.locator("#drill a", has_text="Report of the comparison").click()
+            popup.value.locator("h1", has_text="Load on").wait_for()
+
+
 def test_a_page_of_a_run_works_in_its_sandbox(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:
     one = served[0].items()["one.gpuprof"]["id"]
     with opened(browser, f"{served[0].address}/view/{one}/flamegraph") as page:
@@ -211,6 +228,15 @@ def test_a_folder_without_runs_shows_how_to_make_one(browser: Any, tmp_path: Pat
         write_history(tmp_path / "results", 3)
         page.locator("#rows tr").nth(2).wait_for()
         page.locator("#history-legend button").first.wait_for()
+
+
+def test_a_folder_with_more_than_is_listed_reports_it(browser: Any, tmp_path: Path) -> None:
+    write_history(tmp_path / "results", 5)
+    with serving(tmp_path, most_entries=4) as served, opened(browser, served.address) as page:
+        page.locator("#cut", has_text="Not listed: 3 files").wait_for()
+        for path in sorted((tmp_path / "results").iterdir())[:3]:
+            path.unlink()
+        page.locator("#cut").wait_for(state="hidden")
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ WITHOUT_HINT = {
 CAUGHT_INSIDE = {
     *("DeviceGoneError", "MeasuringError", "PassError", "ReplicaError", "UnreadableCallError"),
     *("_UnprovenError", "EndOfDataError", "EventTooLongError", "RequestError"),
+    "TargetStoppedError",
 }
 
 

@@ -3,92 +3,21 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import subprocess
 import sys
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from environments import REPOSITORY
 from live_program import Recorded
+from prometheus_server import RULES, Prometheus, until
 
 import gpuprof
 
 pytestmark = pytest.mark.needs("prometheus")
 STEPS = 40
-LONGEST_S = 90
-RULES = REPOSITORY / "deploy" / "prometheus" / "rules.yml"
-_CONFIGURATION = """\
-global: {{scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 1s}}
-rule_files: [rules.yml]
-scrape_configs:
-  - job_name: gpuprof
-    authorization: {{type: Bearer, credentials_file: token}}
-    static_configs: [{{targets: ["{target}"]}}]
-"""
-
-
-class Prometheus:
-    """A server on a free port of loopback, with its data in a folder of the test."""
-
-    def __init__(self, folder: Path, target: str) -> None:
-        (folder / "prometheus.yml").write_text(_CONFIGURATION.format(target=target))
-        shutil.copy(RULES, folder)
-        self.log = (folder / "log").open("w+")
-        words = [
-            "--config.file=prometheus.yml",
-            "--storage.tsdb.path=data",
-            "--web.listen-address=127.0.0.1:0",
-        ]
-        self.process = subprocess.Popen(
-            ["prometheus", *words, "--enable-feature=exemplar-storage"],
-            cwd=folder,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-        )
-        # Of port 0 its log has no number, but its listening socket has.
-        self.port = until(self._port)
-
-    def _port(self) -> int | None:
-        own = {
-            each.resolve().name
-            for each in Path(f"/proc/{self.process.pid}/fd").iterdir()
-            if each.is_symlink()
-        }
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
-                return int(fields[1].partition(":")[2], 16)
-        return None
-
-    def get(self, path: str, **parameters: str) -> Any:
-        address = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(address, timeout=30) as response:
-            return json.load(response)["data"]
-
-    def values(self, query: str, label: str = "") -> dict[str, float]:
-        found = self.get("query", query=query)["result"]
-        return {each["metric"].get(label, ""): float(each["value"][1]) for each in found}
-
-
-def until(look: Any) -> Any:
-    """Return what `look` returns once it is true."""
-    end_s = time.monotonic() + LONGEST_S
-    while time.monotonic() < end_s:
-        try:
-            if found := look():
-                return found
-        except OSError:
-            pass
-        time.sleep(0.1)
-    raise AssertionError(f"not within {LONGEST_S} s")
 
 
 @pytest.fixture
@@ -113,17 +42,15 @@ def exporter(recorded: Recorded, tmp_path: Path) -> Iterator[str]:
     assert match is not None
     yield match[1]
     process.terminate()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
     process.stderr.close()
 
 
 @pytest.fixture
 def prometheus(exporter: str, tmp_path: Path) -> Iterator[Prometheus]:
-    server = Prometheus(tmp_path, exporter)
+    server = Prometheus(tmp_path, exporter, RULES.read_text())
     yield server
-    server.process.terminate()
-    server.process.wait(timeout=30)
-    server.log.close()
+    server.close()
 
 
 def test_scraped_values_equal_the_closed_run(recorded: Recorded, prometheus: Prometheus) -> None:
@@ -144,14 +71,8 @@ def test_scraped_values_equal_the_closed_run(recorded: Recorded, prometheus: Pro
     exemplars = prometheus.get(
         "query_exemplars", query="gpuprof_step_duration_seconds_bucket", start="0", end=str(time.time() + 1)
     )
-    rules = [each for group in prometheus.get("rules")["groups"] for each in group["rules"]]
-    assert len(rules) == 7
-    until(
-        lambda: (
-            {each["health"] for group in prometheus.get("rules")["groups"] for each in group["rules"]}
-            == {"ok"}
-        )
-    )
+    assert len(prometheus.rules()) == 7
+    until(lambda: {each["health"] for each in prometheus.rules()} == {"ok"})
     assert not prometheus.get("alerts")["alerts"]
 
     run = gpuprof.open(recorded.run)

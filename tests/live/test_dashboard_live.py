@@ -15,6 +15,7 @@ import pytest
 from dashboard_folders import record_run
 
 from gpuprof.errors import RunError
+from gpuprof.live.alerts.rules import AlertFigure, SlowStepRule, ThresholdRule
 from gpuprof.live.snapshot import (
     LiveLayerFigures,
     LiveStepFigures,
@@ -173,6 +174,28 @@ def test_a_slow_step_raises_an_alert_and_a_quiet_run_none() -> None:
     assert rules == {("1", "slow-step")}
 
 
+def test_each_alert_is_reported_once_and_cleared_with_its_run() -> None:
+    reported = []
+    feed = FakeFeed(lambda number: 90_000_000 if number == 150 else 10_000_000)
+    live = LiveRuns(
+        Path("/served"),
+        lambda path: FakeFeed() if path is None else feed,
+        rules=(
+            SlowStepRule(name="slow"),
+            ThresholdRule(name="busy", figure=AlertFigure.MACHINE_CPU, above=0.4),
+        ),
+        on_alert=lambda path, alert: reported.append((path, alert.rule, alert.state.value)),
+    )
+    for _ in range(10):
+        live.poll({"1": "deep/a"})
+    # The machine is reported by its own feed, although each run's snapshot has it too.
+    assert reported == [("", "busy", "firing"), ("deep/a", "slow", "firing")]
+    feed.is_over = True
+    live.poll({"1": "deep/a"})
+    live.poll({})
+    assert reported[2:] == [("deep/a", "slow", "cleared")]
+
+
 # --- with programs -------------------------------------------------------------------------------
 
 PROGRAM = """
@@ -222,11 +245,9 @@ def test_a_killed_program_leaves_an_unclosed_run_that_is_not_closed_by_looking(t
         program.stdout.readline()
         program.kill()
     with serving(tmp_path) as served:
-        found = served.wait_until(lambda items: "run.gpuprof" in items)["run.gpuprof"]
-        # The supervisor of a killed program may close it in the meantime.
-        if found["state"] == "unclosed":
-            assert served.get(f"/view/{found['id']}/flamegraph")[0] == 422
-            assert not (run / "meta.json").exists()
+        items = served.wait_until(lambda found: found.get("run.gpuprof", {}).get("state") == "unclosed")
+        assert served.get(f"/view/{items['run.gpuprof']['id']}/flamegraph")[0] == 422
+        assert not (run / "meta.json").exists()
 
 
 # --- streams -------------------------------------------------------------------------------------
@@ -251,10 +272,10 @@ def test_clients_that_never_read_cost_a_bounded_buffer_and_others_are_served(tmp
                 clients.append(client)
             ticks = 0
             for kind, _ in served.events():
-                ticks += kind == "tick"
+                # From when all are connected, which takes a busy machine a while.
+                ticks += kind == "tick" and served.dashboard.broadcast.streams > 200
                 if ticks == 100:
                     break
-            assert served.dashboard.broadcast.streams >= 200
             assert served.get("/")[0] == 200
             # A queue of all messages for each client would have 200 x 100 x 0.4 KB and more.
             assert resident_kb() - before < 40_000

@@ -4,23 +4,30 @@
 from __future__ import annotations
 
 import hashlib
+import http.server
 import json
 import re
 import shutil
+import signal
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import pytest
-from dashboard_folders import LEVEL_MS, record_run, result_text, write_history
+from dashboard_folders import LEVEL_MS, record_run, result_text, write_history, write_load
 from refusals import refused_command
+from waiting import LONGEST_S
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.needs("starlette", "uvicorn")
 
-from dashboard_server import Served, serving  # noqa: E402 - needs the packages
+from dashboard_server import Client, Served, serving  # noqa: E402 - needs the packages
 
 from gpuprof.live.dashboard.live_runs import LiveRuns  # noqa: E402
 
@@ -134,6 +141,9 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
         refused_command(["dashboard", str(tmp_path), "--port", port], "port_in_use")
     refused_command(["dashboard", str(tmp_path / "none")], "no_such_folder")
     refused_command(["dashboard", str(tmp_path), "--host", "192.0.2.1", "--token"], "cannot_bind")
+    refused_command(["dashboard", str(tmp_path), "--webhook", "http://192.0.2.1/"], "remote_webhook")
+    (tmp_path / "rules.toml").write_text("[other]")
+    refused_command(["dashboard", str(tmp_path), "--rules", str(tmp_path / "rules.toml")], "no_rules")
 
 
 # --- paths ---------------------------------------------------------------------------------------
@@ -209,6 +219,7 @@ def test_a_page_that_an_entry_lacks_is_refused(served: Served) -> None:
         (f"/view/{result}/flamegraph", "no_such_page"),
         ("/view/0000/flamegraph", "no_such_item"),
         (f"/api/compare?old={one}&new={result}", "not_comparable"),
+        (f"/difference?old={one}&new={result}", "no_such_page"),
         ("/api/history?model=net&metric=x", "no_such_metric"),
     ):
         status, _, body = served.get(path)
@@ -238,6 +249,34 @@ def test_techniques_of_a_model_are_compared(tmp_path: Path) -> None:
     assert row["verdict"] == "faster"
     assert row["ratio"] == pytest.approx(0.5, rel=0.03)
     assert row["low"] < row["ratio"] < row["high"]
+
+
+def test_two_load_tests_are_compared_as_the_command_does(tmp_path: Path) -> None:
+    from gpuprof.load.compared_loads import compare_loads, runs_in
+
+    for seed, (name, service_ms) in enumerate({"old": 1.0, "new": 0.6}.items()):
+        write_load(tmp_path / name, service_ms, seed)
+    write_load(tmp_path / "other", 1.0, 3, rate=50.0)
+    (tmp_path / "alone").mkdir()
+    shutil.copy(tmp_path / "old" / "result.json", tmp_path / "alone" / "figures.json")
+    with serving(tmp_path) as served:
+        ids = {path: each["id"] for path, each in served.read(4).items()}
+        found = served.json(f"/api/compare?old={ids['old']}&new={ids['new']}")
+        expected = compare_loads({name: runs_in(tmp_path / name) for name in ("old", "new")})
+        assert found["outcome"] == str(expected.verdict_of("new")) == "better"
+        shown = [(row["metric"], row["ratio"], row["verdict"], row["margin"]) for row in found["rows"]]
+        rows = expected.gate.rows
+        assert shown == [(str(row.metric), row.ratio, str(row.verdict), row.threshold) for row in rows]
+        assert {row["name"] for row in found["rows"]} == {"server 100/s"}
+        # Of another rate: they have nothing in common.
+        for other, code in (("other", "no_configuration"), ("alone/figures.json", "no_requests")):
+            status, _, body = served.get(f"/api/compare?old={ids['old']}&new={ids[other]}")
+            assert (status, json.loads(body)["code"]) == (422, code)
+        status, headers, body = served.get(f"/difference?old={ids['old']}&new={ids['new']}")
+        assert status == 200, body
+        assert b"A: old" in body
+        assert b"B: new" in body
+        assert "sandbox" in headers["Content-Security-Policy"]
 
 
 def test_change_points_are_those_of_the_gate(served: Served, folder: Path) -> None:
@@ -292,17 +331,34 @@ def test_the_folder_grows_and_shrinks(tmp_path: Path) -> None:
         paths[0].write_text(result_text(0, 77.0, 5), encoding="utf-8")
         gone = items["run.gpuprof"]["id"]
         shutil.rmtree(tmp_path / "run.gpuprof")
-        changed = served.wait_until(
-            lambda found: (
-                len(found) == 3
-                and abs(found["deep/er/benchmark_results_0000.json"]["summary"]["p50_s"][1] - 0.077) < 0.003
-            )
-        )
+
+        def is_slower(found: dict[str, Any]) -> bool:
+            # While the file is being written it is damaged, and has no summary.
+            summary = found["deep/er/benchmark_results_0000.json"]["summary"]
+            return len(found) == 3 and summary is not None and abs(summary["p50_s"][1] - 0.077) < 0.003
+
+        changed = served.wait_until(is_slower)
         assert "run.gpuprof" not in changed
         since = served.json(f"/api/catalog?since={before}")
         assert gone in since["removed"] or since["whole"]
         # A version of another server: everything is sent.
         assert served.json("/api/catalog?since=999999")["whole"]
+
+
+def test_a_folder_with_more_than_is_listed_reports_it(tmp_path: Path) -> None:
+    write_history(tmp_path / "a", 5)
+    with serving(tmp_path, most_entries=4) as served:
+        # The folder, the one in it, and two of its files.
+        served.read(2)
+        assert served.json("/api/catalog")["cut"] == {"limit": 4, "folders": 0, "files": 3}
+        version = served.json("/api/catalog")["version"]
+        for path in sorted((tmp_path / "a").iterdir())[:3]:
+            path.unlink()
+        served.wait_until(lambda _: served.json("/api/catalog")["cut"] is None)
+        assert served.json("/api/catalog")["version"] > version
+        for name in "bcd":
+            (tmp_path / name).mkdir()
+        served.wait_until(lambda _: (served.json("/api/catalog")["cut"] or {}).get("folders", 0) >= 1)
 
 
 def test_what_is_damaged_is_listed_with_its_reason(tmp_path: Path) -> None:
@@ -343,6 +399,42 @@ def test_a_folder_that_is_removed_is_a_problem_that_the_page_shows(tmp_path: Pat
         assert "cannot be listed" in problem
         root.mkdir()
         assert any(tick["problem"] is None for kind, tick in served.events() if kind == "tick")
+
+
+def test_alerts_reach_the_webhook_and_those_that_do_not_are_shown(tmp_path: Path) -> None:
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        got: ClassVar[list[Any]] = []
+
+        def do_POST(self) -> None:
+            self.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(500)
+            self.end_headers()
+
+        def log_message(self, *_words: object) -> None:
+            pass
+
+    (tmp_path / "rules.toml").write_text(
+        '[[rule]]\nname = "any"\nkind = "threshold"\nfigure = "machine.memory_used_bytes"\nabove = 1\n'
+    )
+    root = tmp_path / "root"
+    root.mkdir()
+    with http.server.HTTPServer(("127.0.0.1", 0), Refusing) as receiver:
+        threading.Thread(target=receiver.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{receiver.server_port}"
+        words = ["--rules", str(tmp_path / "rules.toml"), "--webhook", url]
+        command = [sys.executable, "-m", "gpuprof", "dashboard", str(root), "--port", "0", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            address = urlsplit(process.stdout.readline().strip())
+            assert address.port is not None
+            events = Client(address.port).events()
+            assert any(event.get("lost_alerts") == 1 for _, event in events)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=LONGEST_S)
+        receiver.shutdown()
+    assert (process.returncode, len(errors.splitlines())) == (0, 1)
+    ((alert,),) = [Refusing.got]
+    assert (alert["rule"], alert["state"], alert["run"]) == ("any", "firing", None)
 
 
 def test_a_number_that_json_lacks_is_unavailable(tmp_path: Path) -> None:

@@ -7,14 +7,19 @@ import math
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from live_snapshots import device, machine, process, snapshot
 
 from gpuprof.live.metrics import definitions
 from gpuprof.live.metrics.collector import MOST_PROCESSES, OTHER, MetricsCollector, TopNames
+from gpuprof.live.metrics.definitions import REQUEST_BOUNDS_NS
+from gpuprof.live.metrics.definitions import STEP_BOUNDS_NS as BOUNDS_NS
 from gpuprof.live.metrics.exposition import TextFormat, chosen_format
-from gpuprof.live.metrics.families import BOUNDS_NS, MOST_LABEL_CELLS
+from gpuprof.live.metrics.families import MOST_LABEL_CELLS
+from gpuprof.live.requests import RequestFollower
 from gpuprof.live.snapshot import (
     LiveCallFigures,
     LiveLayerFigures,
@@ -25,6 +30,8 @@ from gpuprof.live.snapshot import (
     Unavailable,
 )
 from gpuprof.live.watched_feeds import LINGER_S
+from gpuprof.load.published import LIVE_FILE, LoadPublisher
+from gpuprof.load.requests import REQUEST, RequestStatus
 
 MS = 1_000_000
 Samples = dict[str, float]
@@ -211,6 +218,50 @@ def test_sources_with_one_device_keep_it_until_the_last_has_ended() -> None:
     assert set(samples(collector)) == set(samples(MetricsCollector("1")))
 
 
+ENERGY = 'gpuprof_device_energy_joules_total{device="0"}'
+
+
+def read_energy(collector: MetricsCollector, source: str, energy_j: float | Unavailable) -> None:
+    collector.update(source, snapshot(run=f"{source}.gpuprof", devices=(device(energy_j=energy_j),)))
+
+
+def test_the_energy_of_a_device_is_counted_by_one_reader() -> None:
+    # Each source counts from its own start. The device takes 10 J in each interval.
+    collector = MetricsCollector("1")
+    taken = []
+    for interval in range(1, 9):
+        if interval <= 4:
+            read_energy(collector, "a", 100.0 + 10 * interval)
+        if interval == 5:
+            collector.forget("a")
+        if interval >= 3:
+            read_energy(collector, "b", 10.0 * (interval - 3))
+        taken.append(samples(collector)[ENERGY])
+    assert taken == [110.0, 120.0, 130.0, 140.0, 150.0, 160.0, 170.0, 180.0]
+
+
+def test_a_reader_without_readings_is_replaced_and_does_not_count_twice() -> None:
+    collector = MetricsCollector("1")
+    read_energy(collector, "a", 50.0)
+    read_energy(collector, "b", 0.0)
+    for interval in range(1, 11):
+        read_energy(collector, "a", Unavailable(MissingReason.NO_READING))
+        read_energy(collector, "b", 10.0 * interval)
+    # Five intervals are unknown: then b counts, from its reading before.
+    assert samples(collector)[ENERGY] == 50.0 + 60.0
+    read_energy(collector, "a", 160.0)
+    assert samples(collector)[ENERGY] == 110.0
+    read_energy(collector, "b", 105.0)
+    assert samples(collector)[ENERGY] == 115.0
+
+
+def test_energy_does_not_decrease_when_the_driver_counts_again() -> None:
+    collector = MetricsCollector("1")
+    for energy_j in (50.0, 5.0, 8.0):
+        read_energy(collector, "a", energy_j)
+    assert samples(collector)[ENERGY] == 53.0
+
+
 def test_a_counter_of_the_machine_does_not_follow_its_source_down() -> None:
     # Linux lets the time of waiting for I/O decrease.
     collector = MetricsCollector("1")
@@ -242,8 +293,32 @@ def test_requests_of_a_load_test_are_counted() -> None:
     collector.update("", snapshot(requests=requests))
     found = samples(collector)
     assert found['gpuprof_requests_total{run="live",process="7",state="ended"}'] == 30
-    assert found['gpuprof_request_latency_seconds{run="live",process="7",quantile="0.5"}'] == 0.002
-    assert len(of(found, "gpuprof_request_latency_seconds")) == 2
+    assert found['gpuprof_request_latency_seconds_count{run="live",process="7"}'] == 0
+
+
+def test_the_latency_of_a_load_test_is_a_histogram_with_all_requests_in_their_buckets(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    latencies = np.exp(generator.normal(np.log(3e6), 2.0, 5_000)).astype(np.int64)
+    rows = np.zeros(len(latencies), REQUEST)
+    rows["planned_ns"] = rows["sent_ns"] = 1_000_000_000
+    rows["end_ns"], rows["status"] = rows["planned_ns"] + latencies, RequestStatus.OK
+    publisher = LoadPublisher(tmp_path, "t", "server", has_plan=True, clock=lambda: 10**12)
+    publisher.update(rows[:1_000])
+    follower = RequestFollower(tmp_path / LIVE_FILE)
+    collector = MetricsCollector("1")
+    collector.update("", snapshot(requests=follower.take()))
+    publisher.update(rows)
+    collector.update("", snapshot(requests=follower.take()))
+    publisher.close()
+    found = samples(collector)
+    name = "gpuprof_request_latency_seconds"
+    (sum_s,) = of(found, f"{name}_sum").values()
+    assert sum_s == pytest.approx(latencies.sum() / 1e9)
+    buckets = {
+        float(re.findall('le="(.+)"', key)[0]): each for key, each in of(found, f"{name}_bucket").items()
+    }
+    assert len(buckets) == len(REQUEST_BOUNDS_NS) + 1
+    assert buckets == {le: (latencies <= round(le * 1e9, 3)).sum() for le in buckets}
 
 
 # ---- formats

@@ -60,7 +60,9 @@ def test_an_open_span_is_clipped_at_both_ends_and_samples_are_within(tmp_path: P
         time.sleep(0.02)
         begin_ns = time.monotonic_ns()
         with gpuprof.span("inner"):
+            inside_ns = time.monotonic_ns()
             busy(0.1)
+            inside_ns = time.monotonic_ns() - inside_ns
         end_ns = time.monotonic_ns()
         busy(0.05)
         cut_run(run, tmp_path / "cut.gpuprof", begin_ns, end_ns)
@@ -68,7 +70,8 @@ def test_an_open_span_is_clipped_at_both_ends_and_samples_are_within(tmp_path: P
     spans = dict(cut.sql("SELECT name, duration_ns FROM spans WHERE kind = 'span'").fetchall())
     # The clock of ticks is compared once more when a recording ends.
     assert spans["outer"] == pytest.approx(end_ns - begin_ns, rel=0.01)
-    assert spans["inner"] == pytest.approx(spans["outer"], rel=0.01)
+    # A busy machine may take a thread off its processor between two lines.
+    assert 0.99 * inside_ns <= spans["inner"] <= 1.01 * spans["outer"]
     rows = cut.sql(
         "SELECT min(t_ns), max(t_ns), count(*) FROM stacks WHERE process_id = thread_id"
     ).fetchall()
@@ -79,8 +82,9 @@ def test_an_open_span_is_clipped_at_both_ends_and_samples_are_within(tmp_path: P
 
 
 def busy(seconds: float) -> None:
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
+    """Use the processor for so long, however long that takes."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
         pass
 
 

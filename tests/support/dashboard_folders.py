@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 from batches import batch_of
+from queues import served
 
 import gpuprof
 from gpuprof.bench.results.batch import Stamp
 from gpuprof.bench.results.files import document_of, to_json
+from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
 
 FIRST_DAY = datetime(2026, 2, 1, tzinfo=timezone.utc)
 LEVEL_MS = 10.0
@@ -62,6 +64,18 @@ def write_history(
         )
         paths.append(path)
     return paths
+
+
+def write_load(
+    folder: Path, service_ms: float, seed: int, *, rate: float = 100.0, count: int = 6_000
+) -> Path:
+    """Write the load test of a server with exponential services."""
+    generator = np.random.default_rng(seed)
+    planned = np.cumsum(generator.exponential(1e9 / rate, count)).astype(np.int64)
+    rows = served(planned, (generator.exponential(1e6, count) * service_ms).astype(np.int64))
+    settings = LoadSettings("m.py:build", "server", "poisson", rate=rate, seed=seed)
+    LoadResult(settings, LoadRun(10**9, int(rows["end_ns"].max()), environment={}), rows).save(folder)
+    return folder
 
 
 def write_many(folder: Path, runs: int, results: int) -> None:

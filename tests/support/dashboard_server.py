@@ -12,18 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from waiting import LONGEST_S
+
+from gpuprof.live.dashboard.folder import MOST_ENTRIES
 from gpuprof.live.dashboard.live_runs import LiveRuns
 from gpuprof.live.dashboard.security import Access
 from gpuprof.live.dashboard.server import Dashboard, application
 from gpuprof.live.dashboard.serving import bound_socket, server_of
 
-LONGEST_S = 120.0
-
 
 @dataclass
-class Served:
+class Client:
+    """Asks a server on loopback."""
+
     port: int
-    dashboard: Dashboard
 
     @property
     def address(self) -> str:
@@ -85,13 +87,25 @@ class Served:
         )
 
 
+@dataclass
+class Served(Client):
+    """A server in a thread of this process."""
+
+    dashboard: Dashboard
+
+
 @contextlib.contextmanager
 def serving(
-    root: Path, *, token: str | None = None, live: LiveRuns | None = None, interval_s: float = 0.02
+    root: Path,
+    *,
+    token: str | None = None,
+    live: LiveRuns | None = None,
+    interval_s: float = 0.02,
+    most_entries: int = MOST_ENTRIES,
 ) -> Iterator[Served]:
     with bound_socket("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        dashboard = Dashboard(root.resolve(), live=live, interval_s=interval_s)
+        dashboard = Dashboard(root.resolve(), live=live, interval_s=interval_s, most_entries=most_entries)
         server = server_of(application(dashboard, Access("127.0.0.1", port, token)))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

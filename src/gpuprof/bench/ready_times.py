@@ -23,6 +23,7 @@ from gpuprof.text.units import format_duration
 POLL_S = 0.005
 _END_S = 10.0
 _TAIL_BYTES = 2_000
+_OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)  # that a whole process group gets
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,9 @@ def run_once_ready(
 ) -> int:
     """Start a command, report when it is ready, let it run to its end, and return its exit code.
 
-    SIGTERM and SIGINT are passed on. Raises BenchmarkError for `output:TEXT`, as its output is not captured,
-    and if the program is not ready within `time_limit_s`; then it was ended.
+    SIGTERM is passed on to the program, and what a terminal sends to its whole process group: the program has
+    a session of its own. Raises BenchmarkError for `output:TEXT`, as its output is not captured, and if the
+    program is not ready within `time_limit_s`; then it was ended with all processes of its group.
     """
     readiness = parse_readiness(ready)
     if isinstance(readiness, PrintedText):
@@ -144,7 +146,10 @@ def verdict_of(times_s: Sequence[float], limit_s: float) -> TargetVerdict:
 
 
 class StartedProgram:
-    """A program in a process group of its own; at the end of the block, the whole group is ended."""
+    """A program in a process group of its own; at the end of the block, the whole group is ended.
+
+    One that keeps its output is ended only if the block fails: what it has started may outlive it.
+    """
 
     def __init__(self, command: Sequence[str], *, captures: bool = True) -> None:
         self._command = list(command)
@@ -164,7 +169,7 @@ class StartedProgram:
                 stdin=subprocess.DEVNULL if self._output else None,
                 stdout=self._output,
                 stderr=subprocess.STDOUT if self._output else None,
-                start_new_session=self._output is not None,
+                start_new_session=True,
             )
         except OSError as error:
             if self._output is not None:
@@ -176,10 +181,16 @@ class StartedProgram:
             ) from error
         self._is_started = True
         for number in self._early_signals:
-            self._process.send_signal(number)
+            self._pass_on(number)
         return self
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if kind is not None or self._captures:
+            self._end()
+        if self._output is not None:
+            self._output.close()
+
+    def _end(self) -> None:
         self._signal(signal.SIGTERM)
         try:
             self._process.wait(_END_S)
@@ -188,8 +199,6 @@ class StartedProgram:
             self._process.wait()
         # Children that outlive the program would respond in place of the next one.
         self._signal(signal.SIGKILL)
-        if self._output is not None:
-            self._output.close()
 
     def wait_until_ready(self, readiness: Readiness, time_limit_s: float) -> float:
         """Return the seconds from the start to readiness. Raises BenchmarkError."""
@@ -214,11 +223,10 @@ class StartedProgram:
 
     @contextlib.contextmanager
     def signals_passed_on(self) -> Any:
-        """Pass SIGTERM and SIGINT on to the program: it decides what they mean."""
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-        # A terminal sends SIGINT to the program too.
-        signal.signal(signal.SIGINT, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda number, _frame: self._pass_on(number))
+        """Pass signals on: the program decides what they mean."""
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, *_OF_TERMINALS)}
+        for number in handlers:
+            signal.signal(number, lambda number, _frame: self._pass_on(number))
         try:
             yield
         finally:
@@ -226,10 +234,12 @@ class StartedProgram:
                 signal.signal(number, handler)
 
     def _pass_on(self, number: int) -> None:
-        if self._is_started:
-            self._process.send_signal(number)
-        else:
+        if not self._is_started:
             self._early_signals.append(number)
+        elif number in _OF_TERMINALS:
+            self._signal(number)
+        else:
+            self._process.send_signal(number)
 
     def _printed(self) -> bytes:
         if self._output is None:
@@ -245,12 +255,9 @@ class StartedProgram:
             hint="run the command by itself, or give it more time with --time-limit",
         )
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
-            if self._output is not None:
-                os.killpg(self._process.pid, number)
-            elif self._process.poll() is None:
-                self._process.send_signal(number)
+            os.killpg(self._process.pid, number)
 
 
 def seconds_since_container_start(

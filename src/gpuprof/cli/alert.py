@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,31 @@ if TYPE_CHECKING:
     from gpuprof.live.alerts.webhook import Webhook
 
 EXIT_FIRED = 1
+
+
+def close_webhook(webhook: Webhook) -> None:
+    """Wait for the last alerts, and print a warning if some were not taken."""
+    webhook.close()
+    if webhook.lost:
+        click.echo(f"warning: the webhook did not take {webhook.lost} of its alerts", err=True)
+
+
+def alert_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a command that applies rules."""
+    for option in (
+        click.option(
+            "--allow-remote",
+            metavar="HOST",
+            multiple=True,
+            help="Let --webhook post to HOST, which is not this machine. Repeatable.",
+        ),
+        click.option("--webhook", metavar="URL", help="Post each alert that fires or clears as JSON to URL."),
+        click.option(
+            "--rules", metavar="FILE.toml", help="Apply the rules in this file. Default: built-in rules."
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +64,6 @@ class AlertOptions:
 
 @click.command("alert")
 @click.argument("target", metavar="[RUN|PID|FOLDER]", required=False)
-@click.option("--rules", metavar="FILE.toml", help="Apply the rules in this file. Default: built-in rules.")
 @click.option("--once", is_flag=True, help="Apply the rules to one interval and exit.")
 @click.option(
     "--interval",
@@ -48,13 +73,7 @@ class AlertOptions:
     show_default=True,
     help="Length of an interval.",
 )
-@click.option("--webhook", metavar="URL", help="Post each alert that fires or clears as JSON to URL.")
-@click.option(
-    "--allow-remote",
-    metavar="HOST",
-    multiple=True,
-    help="Let --webhook post to HOST, which is not this machine. Repeatable.",
-)
+@alert_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per alert.")
 @typed(AlertOptions)
 def alert(options: AlertOptions) -> None:
@@ -101,11 +120,8 @@ class _Printed:
             self._webhook.send(document)
 
     def close(self) -> None:
-        if self._webhook is None:
-            return
-        self._webhook.close()
-        if lost := self._webhook.failed + self._webhook.dropped + self._webhook.waiting:
-            click.echo(f"warning: the webhook did not take {lost} of its alerts", err=True)
+        if self._webhook is not None:
+            close_webhook(self._webhook)
 
 
 def _of_results(folder: Path, rules: tuple[AlertRule, ...], printed: _Printed) -> None:

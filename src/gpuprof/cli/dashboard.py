@@ -3,11 +3,29 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from gpuprof.cli.alert import alert_options, close_webhook
+from gpuprof.cli.options import typed
+
 DEFAULT_PORT = 8321
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardOptions:
+    """The options of `gpuprof dashboard`."""
+
+    folder: str
+    port: int
+    host: str
+    token: bool
+    rules: str | None
+    webhook: str | None
+    allow_remote: tuple[str, ...]
 
 
 @click.command("dashboard")
@@ -26,7 +44,9 @@ DEFAULT_PORT = 8321
     help="Listen on this address. Default: 127.0.0.1. Any address but loopback needs --token.",
 )
 @click.option("--token", is_flag=True, help="Require a random token, which the printed address contains.")
-def dashboard(folder: str, port: int, host: str, token: bool) -> None:
+@alert_options
+@typed(DashboardOptions)
+def dashboard(options: DashboardOptions) -> None:
     """Serve a page of the runs and results in FOLDER and below. Default: the current folder.
 
     The page shows runs while they are recorded, the history of results with change points, flame graphs and
@@ -44,13 +64,23 @@ def dashboard(folder: str, port: int, host: str, token: bool) -> None:
             f"gpuprof dashboard needs {error.name}",
             hint="pip install 'gpuprof-native[serve]'",
         ) from None
-    try:
+    from gpuprof.live.alerts.rules import BUILT_IN_RULES
+    from gpuprof.live.alerts.rules_file import read_rules
+    from gpuprof.live.alerts.webhook import Webhook
+
+    rules = BUILT_IN_RULES if options.rules is None else read_rules(Path(options.rules))
+    with contextlib.ExitStack() as stack:
+        webhook = None
+        if options.webhook is not None:
+            webhook = Webhook(options.webhook, options.allow_remote)
+            stack.callback(close_webhook, webhook)
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         serve(
-            Path(folder),
-            host,
-            port,
-            with_token=token,
+            Path(options.folder),
+            options.host,
+            options.port,
+            with_token=options.token,
             announce=lambda address: click.echo(f"{address}\nCtrl-C ends it."),
+            rules=rules,
+            webhook=webhook,
         )
-    except KeyboardInterrupt:
-        return

@@ -147,11 +147,12 @@ def compare_loads(
     name: str = "loads",
     thresholds: Thresholds | None = None,
     interrupted: bool = False,
+    any_machine: bool = False,
 ) -> LoadComparison:
     """Compare the runs of variants with those of the baseline, by default the first one.
 
     The runs of a variant are independent; all rows of all variants have one correction. Raises BenchmarkError
-    for fewer than two variants, and for loads that differ.
+    for fewer than two variants, for loads that differ, and for different machines (unless `any_machine`).
     """
     names = list(variants)
     first = names[0] if baseline is None and names else baseline
@@ -167,7 +168,7 @@ def compare_loads(
     old = _merged([side_of(variants[first], each) for each in others])
     new = _merged([side_of(variants[each], each) for each in others])
     # Runs take turns, and the differences between them are in the interval.
-    found = judge(old, new, thresholds or Thresholds(), any_load=True)
+    found = judge(old, new, thresholds or Thresholds(), any_machine=any_machine, any_load=True)
     made = {each: LoadVariant(each, tuple(runs)) for each, runs in variants.items()}
     return LoadComparison(name, made[first], tuple(made[each] for each in others), found, interrupted)
 

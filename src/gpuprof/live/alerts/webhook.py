@@ -48,6 +48,11 @@ class Webhook:
         """How many alerts were not tried to their end yet."""
         return self._accepted - self.sent - self.failed
 
+    @property
+    def lost(self) -> int:
+        """How many alerts were not taken, or are not known to be."""
+        return self.failed + self.dropped + self.waiting
+
     def send(self, alert: Mapping[str, Any]) -> None:
         """Send an alert soon; drop it if too many wait."""
         try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
-from gpuprof.live.dashboard.folder import FolderScan, FoundEntry, is_held
+from gpuprof.live.dashboard.folder import MOST_ENTRIES, FolderCut, FolderScan, FoundEntry, is_held
 from gpuprof.live.dashboard.items import Item, ItemKind, ItemState, Plain, Problem, item_id
 from gpuprof.live.dashboard.workers import Worker
 
@@ -18,10 +19,11 @@ _MOST_REMOVED = 10_000
 class Catalog:
     """Entries by id, with a version: a page asks for what has changed since the version that it has."""
 
-    def __init__(self, root: Path, worker: Worker) -> None:
+    def __init__(self, root: Path, worker: Worker, *, most_entries: int = MOST_ENTRIES) -> None:
         self.root = root
         self.version = 0
-        self._scan = FolderScan(root)
+        self._scan = FolderScan(root, most_entries=most_entries)
+        self._cut: FolderCut | None = None
         self._worker = worker
         self._items: dict[str, Item] = {}
         self._changed: dict[str, int] = {}
@@ -50,6 +52,9 @@ class Catalog:
     async def refresh(self) -> None:
         """List the folder, and read what is new or has changed. Raises GpuprofError."""
         found = await asyncio.to_thread(self._scan.scan)
+        if self._scan.cut != self._cut:
+            self._cut = self._scan.cut
+            self.version += 1
         present = {item_id(each.path) for each in found}
         for gone in self._items.keys() - present:
             self._remove(gone)
@@ -111,6 +116,7 @@ class Catalog:
             "items": [each.to_plain() for each in items if not _is_foreign(each)],
             "removed": [] if is_whole else [each for each, at in self._removed.items() if at > version],
             "pending": self.pending(),
+            "cut": None if self._cut is None else asdict(self._cut),
         }
 
     def _newer(self, version: int) -> list[Item]:

@@ -36,6 +36,18 @@ class FoundEntry:
     is_closed: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class FolderCut:
+    """A folder has more than is listed: `limit` folders and entries were, these others were not.
+
+    `folders` counts those that were found and not listed; what is in them is unknown.
+    """
+
+    limit: int
+    folders: int
+    files: int
+
+
 @dataclass(slots=True)
 class _Listing:
     mtime_ns: int
@@ -46,8 +58,10 @@ class _Listing:
 class FolderScan:
     """Lists a folder again and again. A folder below it is listed only if it has changed."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, most_entries: int = MOST_ENTRIES) -> None:
         self.root = root
+        self.cut: FolderCut | None = None  # of the last scan
+        self._most_entries = most_entries
         self._listings: dict[str, _Listing] = {}
 
     def scan(self) -> list[FoundEntry]:
@@ -63,7 +77,8 @@ class FolderScan:
         found: list[FoundEntry] = []
         known, self._listings = self._listings, {}
         pending = [("", 0)]
-        while pending and len(self._listings) + len(found) < MOST_ENTRIES:
+        files_left = 0
+        while pending and len(self._listings) + len(found) < self._most_entries:
             folder, depth = pending.pop()
             listing = self._list(folder, known.get(folder))
             if listing is None:
@@ -73,9 +88,14 @@ class FolderScan:
             if item is not None:
                 found.append(item)
                 continue
-            found += self._result_files(folder, listing)
+            room = max(self._most_entries - len(self._listings) - len(found), 0)
+            paths = [_joined(folder, name) for name in listing.files if name.endswith(".json")]
+            found += self._result_files(paths[:room])
+            files_left += len(paths[room:])
             if depth < DEEPEST:
                 pending += [(_joined(folder, name), depth + 1) for name in listing.folders]
+        is_cut = bool(pending or files_left)
+        self.cut = FolderCut(self._most_entries, len(pending), files_left) if is_cut else None
         return found
 
     def _list(self, folder: str, known: _Listing | None) -> _Listing | None:
@@ -115,8 +135,7 @@ class FolderScan:
             return FoundEntry(folder, ItemKind.RUN, FileStamp(listing.mtime_ns, 0, 0))
         return None
 
-    def _result_files(self, folder: str, listing: _Listing) -> list[FoundEntry]:
-        paths = [_joined(folder, name) for name in listing.files if name.endswith(".json")]
+    def _result_files(self, paths: list[str]) -> list[FoundEntry]:
         stamps = ((path, self._stamp(path)) for path in paths)
         return [FoundEntry(path, ItemKind.RESULT, stamp) for path, stamp in stamps if stamp is not None]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Change points and comparisons, as `gpuprof gate` and `gpuprof summary --against` have them."""
+"""Change points and comparisons, as `gpuprof gate`, `compare` and `summary --against` have them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gpuprof.live.dashboard.items import ItemKind, Plain
 if TYPE_CHECKING:
     from gpuprof.bench.gate.result import GateRow
     from gpuprof.bench.results.stored import Configuration, ResultFile
+    from gpuprof.load.compared_loads import LoadComparison
 
 _ROWS = 12
 _RESULTS = (ItemKind.BENCHMARK, ItemKind.COMPARISON)
@@ -48,13 +49,40 @@ def compare(root: str, old: list[str], new: list[str]) -> Plain:
     paths = [checked_path(Path(root), each[0]) for each in (old, new)]
     if kinds == (ItemKind.RUN, ItemKind.RUN):
         return _compared_runs(*paths)
+    if kinds == (ItemKind.LOAD, ItemKind.LOAD):
+        return _plain_loads(compared_loads(root, old[0], new[0]))
     if all(each in _RESULTS for each in kinds):
         return _compared_results(*paths)
     raise GpuprofError(
         "not_comparable",
         f"a {kinds[0].value} and a {kinds[1].value} cannot be compared",
-        hint="choose two runs, or two results of gpuprof bench or gpuprof compare",
+        hint="choose two runs, two load tests, or two results of gpuprof bench or gpuprof compare",
     )
+
+
+def compared_loads(root: str, old: str, new: str) -> LoadComparison:
+    """Compare two folders of load tests, as `gpuprof compare` does. Raises GpuprofError."""
+    from gpuprof.load.compared_loads import compare_loads
+    from gpuprof.load.gate_side import read_run
+
+    sides = {f"A: {old}": checked_path(Path(root), old), f"B: {new}": checked_path(Path(root), new)}
+    for path in sides.values():
+        if not path.is_dir():
+            raise GpuprofError(
+                "no_requests",
+                f"{path.name} has figures of a load test and not its requests",
+                hint="choose the folder that gpuprof load wrote",
+            )
+    return compare_loads({name: [read_run(path)] for name, path in sides.items()}, any_machine=True)
+
+
+def _plain_loads(found: LoadComparison) -> Plain:
+    return {
+        "kind": ItemKind.LOAD.value,
+        "outcome": str(found.verdict_of(found.others[0].name)),
+        "rows": [{**_plain_row(row), "name": row.configuration.load} for row in found.gate.rows],
+        "notes": [str(each) for each in found.gate.notes],
+    }
 
 
 def _compared_runs(old: Path, new: Path) -> Plain:
@@ -143,6 +171,7 @@ def _plain_row(row: GateRow) -> Plain:
         "ratio": row.ratio,
         "low": None if judged is None else judged.low,
         "high": None if judged is None else judged.high,
+        "margin": row.threshold,
         "verdict": str(row.verdict),
         "reason": None if row.reason is None else str(row.reason),
     }

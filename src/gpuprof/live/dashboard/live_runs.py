@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from gpuprof.errors import GpuprofError
-from gpuprof.live.alerts.engine import AlertEngine
+from gpuprof.live.alerts.engine import Alert, AlertEngine
 from gpuprof.live.alerts.figures import SubjectKind
-from gpuprof.live.alerts.rules import BUILT_IN_RULES
+from gpuprof.live.alerts.rules import BUILT_IN_RULES, AlertRule
 from gpuprof.live.dashboard.items import Plain
 from gpuprof.live.feed import Feed
 from gpuprof.live.snapshot import (
@@ -51,13 +51,26 @@ def open_feed_of(run: Path | None) -> LiveFeed:
 
 
 class LiveRuns:
-    """Follows the runs of a folder that are being recorded, and the machine."""
+    """Follows the runs of a folder that are being recorded, and the machine.
 
-    def __init__(self, root: Path, open_feed: Callable[[Path | None], LiveFeed] = open_feed_of) -> None:
+    `on_alert` gets each alert that fires or clears, with the path of its run, which is empty for the machine.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        open_feed: Callable[[Path | None], LiveFeed] = open_feed_of,
+        *,
+        rules: Sequence[AlertRule] = BUILT_IN_RULES,
+        on_alert: Callable[[str, Alert], None] | None = None,
+    ) -> None:
         self._root = root
+        self._rules = rules
+        self._on_alert = on_alert
+        self._paths: dict[str, str] = {}
         self._open = open_feed
         self._machine = open_feed(None)
-        self._machine_alerts = AlertEngine(BUILT_IN_RULES)
+        self._machine_alerts = AlertEngine(rules)
         self._feeds: dict[str, LiveFeed] = {}
         self._alerts: dict[str, AlertEngine] = {}
         self._refused: dict[str, str] = {}
@@ -90,9 +103,9 @@ class LiveRuns:
             if len(self._feeds) >= MOST_RUNS:
                 self._left_out += 1
             else:
-                self._follow(each, self._root / recording[each])
+                self._follow(each, recording[each])
         snapshot = self._machine.poll()
-        self._machine_alerts.update(snapshot)
+        self._report("", self._machine_alerts.update(snapshot))
         machine = {"t": snapshot.unix_ns // 1_000_000, **_machine_point(snapshot.machine)}
         machine["devices"] = _devices(snapshot.devices)
         self._machine_points.append({**machine, "devices": []})
@@ -100,7 +113,10 @@ class LiveRuns:
         alerts = self._active_alerts()
         for each in self._ended & self._feeds.keys():
             self._feeds.pop(each).close()
-            del self._points[each], self._alerts[each]
+            # What fired for a run that has ended is not left open.
+            now_ns = snapshot.unix_ns
+            self._report(self._paths[each], [alert.cleared(now_ns) for alert in self._alerts[each].active])
+            del self._points[each], self._alerts[each], self._paths[each]
         self._ended &= recording.keys()
         self._refused = {each: code for each, code in self._refused.items() if each in recording}
         return {
@@ -110,6 +126,12 @@ class LiveRuns:
             "left_out": self._left_out,
             "refused": dict(self._refused),
         }
+
+    def _report(self, path: str, alerts: Iterable[Alert]) -> None:
+        if self._on_alert is not None:
+            for each in alerts:
+                if not path or each.subject.kind is not SubjectKind.MACHINE:
+                    self._on_alert(path, each)
 
     def _active_alerts(self) -> list[Plain]:
         """Return the alerts that fire; those of the machine come from its own feed, once."""
@@ -130,11 +152,12 @@ class LiveRuns:
             for feed in (self._machine, *self._feeds.values()):
                 feed.close()
 
-    def _follow(self, run: str, path: Path) -> None:
+    def _follow(self, run: str, path: str) -> None:
         try:
-            self._feeds[run] = self._open(path)
+            self._feeds[run] = self._open(self._root / path)
+            self._paths[run] = path
             self._points[run] = deque(maxlen=KEPT_POINTS)
-            self._alerts[run] = AlertEngine(BUILT_IN_RULES)
+            self._alerts[run] = AlertEngine(self._rules)
             self._refused.pop(run, None)
         except GpuprofError as error:
             self._refused[run] = error.code
@@ -145,7 +168,7 @@ class LiveRuns:
         feed = self._feeds[run]
         try:
             snapshot = feed.poll()
-            self._alerts[run].update(snapshot)
+            self._report(self._paths[run], self._alerts[run].update(snapshot))
             point, is_over = run_point(snapshot), feed.is_over
         except (GpuprofError, OSError, ValueError) as error:
             # Its folder was removed or closed between two readings.

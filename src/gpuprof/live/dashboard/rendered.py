@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpuprof.errors import GpuprofError
 from gpuprof.live.dashboard.catalog import Catalog
-from gpuprof.live.dashboard.items import Item, ItemState
+from gpuprof.live.dashboard.items import Item, ItemKind, ItemState
 from gpuprof.live.dashboard.rendering import PAGES
 from gpuprof.live.dashboard.workers import Worker
 
@@ -56,10 +56,18 @@ class RenderedPages:
         return await self._rendered("render", key, **arguments)
 
     async def difference(self, old: str, new: str) -> Path:
-        """Return the file with the flame graph of a difference. Raises GpuprofError."""
+        """Return the flame graph of two runs, or the report of two load tests. Raises GpuprofError."""
         items = self.ready(old), self.ready(new)
+        kinds = {each.kind for each in items}
+        if kinds not in ({ItemKind.RUN}, {ItemKind.LOAD}):
+            raise GpuprofError(
+                "no_such_page",
+                "only two runs or two load tests have a page of their difference",
+                hint="choose two of one kind",
+            )
         key = "-against-".join(f"{each.item_id}-{_stamp_text(each)}" for each in items)
-        return await self._rendered("difference", key, old=items[0].path, new=items[1].path)
+        sides = {"old": items[0].path, "new": items[1].path}
+        return await self._rendered("difference", key, **sides, kind=items[0].kind.value)
 
     async def compare(self, old: str, new: str) -> dict[str, object]:
         """Return the comparison of two entries. Raises GpuprofError."""

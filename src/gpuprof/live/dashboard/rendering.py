@@ -57,8 +57,16 @@ def _report(path: Path, kind: ItemKind) -> str:
     return report_page(content_of(read_document(path)))
 
 
-def render_difference(root: str, old: str, new: str, out: str) -> None:
-    """Write the flame graph of the difference of two runs. Raises GpuprofError."""
+def render_difference(root: str, old: str, new: str, kind: str, out: str) -> None:
+    """Write the flame graph of two runs, or the report of two load tests. Raises GpuprofError."""
+    if kind == ItemKind.LOAD.value:
+        from gpuprof.bench.report.writers import report_page
+        from gpuprof.live.dashboard.judging import compared_loads
+        from gpuprof.load.comparison_report import comparison_content
+
+        page = report_page(comparison_content(compared_loads(root, old, new)))
+        Path(out).write_text(page, encoding="utf-8", errors="backslashreplace")
+        return
     from gpuprof.opened_run import Run, flamegraph_difference
 
     runs = [checked_path(Path(root), each) for each in (new, old)]

@@ -11,7 +11,7 @@ import secrets
 import statistics
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -30,6 +30,7 @@ from gpuprof.live.dashboard.exports import (
     history_page,
     history_rows,
 )
+from gpuprof.live.dashboard.folder import MOST_ENTRIES
 from gpuprof.live.dashboard.history import METRICS, Trends, models_of
 from gpuprof.live.dashboard.items import ItemState, Plain, Problem, item_id
 from gpuprof.live.dashboard.live_runs import LiveRuns
@@ -41,6 +42,9 @@ from gpuprof.live.dashboard.stream import MOST_STREAMS, Broadcast, EventStream
 from gpuprof.live.dashboard.workers import Worker
 from gpuprof.text.sanitize import visible_text
 
+if TYPE_CHECKING:
+    from gpuprof.live.alerts.webhook import Webhook
+
 INTERVAL_S = 1.0
 _IDLE_INTERVALS = 5  # without a page open, each fifth interval is enough
 
@@ -48,14 +52,23 @@ _IDLE_INTERVALS = 5  # without a page open, each fifth interval is enough
 class Dashboard:
     """The state of the server: what is in the folder, what is being recorded, and who listens."""
 
-    def __init__(self, root: Path, *, live: LiveRuns | None = None, interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        live: LiveRuns | None = None,
+        webhook: Webhook | None = None,
+        interval_s: float = INTERVAL_S,
+        most_entries: int = MOST_ENTRIES,
+    ) -> None:
         self.root = root
         self.reader = Worker()
-        self.catalog = Catalog(root, self.reader)
+        self.catalog = Catalog(root, self.reader, most_entries=most_entries)
         self.history = Trends(self.reader)
         self.pages = RenderedPages(self.catalog)
         self.live = live or LiveRuns(root)
         self.broadcast = Broadcast()
+        self._webhook = webhook
         self._interval_s = interval_s
         self._problems: dict[str, Problem] = {}
 
@@ -102,7 +115,8 @@ class Dashboard:
 
     def _state(self) -> Plain:
         problem = next((visible_text(each.message) for each in self._problems.values()), None)
-        return {"version": self.catalog.version, "problem": problem}
+        lost = 0 if self._webhook is None else self._webhook.failed + self._webhook.dropped
+        return {"version": self.catalog.version, "problem": problem, "lost_alerts": lost}
 
     def first(self) -> Plain:
         """Return what a page needs to know when its stream begins."""
@@ -252,7 +266,7 @@ class Routes:
         return _page_response(await self._dashboard.pages.page(names["item"], names["page"]))
 
     async def difference(self, request: Request) -> Response:
-        """Return the flame graph of the difference of two runs."""
+        """Return the flame graph of the difference of two runs, or the report of two load tests."""
         old, new = (request.query_params.get(each, "") for each in ("old", "new"))
         return _page_response(await self._dashboard.pages.difference(old, new))
 

@@ -6,21 +6,41 @@ from __future__ import annotations
 import errno
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from gpuprof.errors import GpuprofError
+from gpuprof.live.alerts.rules import BUILT_IN_RULES, AlertRule
+from gpuprof.live.alerts.watch import alert_document
+from gpuprof.live.dashboard.live_runs import LiveRuns
 from gpuprof.live.dashboard.security import Access, is_loopback
 from gpuprof.live.dashboard.server import Dashboard, application
+
+if TYPE_CHECKING:
+    from gpuprof.live.alerts.engine import Alert
+    from gpuprof.live.alerts.webhook import Webhook
 
 _MOST_CONNECTIONS = 1_000
 
 
-def serve(folder: Path, host: str, port: int, *, with_token: bool, announce: Callable[[str], None]) -> None:
+def serve(
+    folder: Path,
+    host: str,
+    port: int,
+    *,
+    with_token: bool,
+    announce: Callable[[str], None],
+    rules: Sequence[AlertRule] = BUILT_IN_RULES,
+    webhook: Webhook | None = None,
+) -> None:
     """Serve a folder until an interruption. `announce` gets the address once it is bound.
+
+    `webhook` gets the alerts of `rules`, whether or not a page is open.
 
     Raises GpuprofError for a folder that cannot be listed, an address that cannot be bound, and one that
     others reach without a token.
@@ -37,9 +57,16 @@ def serve(folder: Path, host: str, port: int, *, with_token: bool, announce: Cal
         )
     with bound_socket(host, port) as listener:
         access = Access(host, listener.getsockname()[1], secrets.token_urlsafe(24) if with_token else None)
-        app = application(Dashboard(folder.resolve()), access)
+        root = folder.resolve()
+        send = None if webhook is None else partial(_send, webhook)
+        live = LiveRuns(root, rules=rules, on_alert=send)
+        app = application(Dashboard(root, live=live, webhook=webhook), access)
         announce(address_of(access))
         server_of(app).run(sockets=[listener])
+
+
+def _send(webhook: Webhook, path: str, alert: Alert) -> None:
+    webhook.send(alert_document(path, alert))
 
 
 def server_of(app: ASGIApp) -> uvicorn.Server:

@@ -30,9 +30,9 @@ TOP = 20
 MOST_PROCESSES = 64
 OTHER = "other"
 Key: TypeAlias = tuple[str, Labels]
+_MOST_MISSED = 5  # readings of a device in succession, then another source counts its energy
 _PARTS = ("forward", "backward", "optimizer", "data", "other")
 _STATES = ("due", "sent", "ended", "failed")
-_QUANTILES = (("0.5", "p50_ns"), ("0.9", "p90_ns"), ("0.99", "p99_ns"))
 
 
 class MetricsCollector:
@@ -46,6 +46,7 @@ class MetricsCollector:
         self._lock = threading.Lock()
         self._families = {each.name: Family(each) for each in definitions.ALL}
         self._sources: dict[str, _Source] = {}
+        self._energy = EnergyReaders()
         self._texts: dict[TextFormat, bytes] = {}
         self._families[definitions.BUILD.name].set((version,), 1, 0)
         self._families[definitions.TARGET.name].set(("gpuprof", label_value(gethostname())), 1, 0)
@@ -56,7 +57,7 @@ class MetricsCollector:
             self._texts = {}
             own = self._sources.get(source)
             if own is None:
-                own = self._sources[source] = _Source(self._families, self._top, self._sources)
+                own = self._sources[source] = _Source(self._families, self._top, self._sources, self._energy)
             own.update(snapshot)
 
     def forget(self, source: str) -> None:
@@ -110,12 +111,56 @@ class TopNames:
         return label_value(name) if name in self._chosen else OTHER
 
 
+class EnergyReaders:
+    """Which source counts the energy of each device: one at a time, since each counts from its own start.
+
+    When it has no readings any more, another one continues: what that one reads from then on is added.
+    """
+
+    def __init__(self) -> None:
+        self._readers: dict[str, _Source] = {}
+        self._last_j: dict[str, dict[_Source, float]] = {}
+        self._missed: defaultdict[tuple[str, _Source], int] = defaultdict(int)
+
+    def increase_j(self, source: _Source, device: str, energy_j: float | Unavailable) -> float | None:
+        """Return by how much the counter of a device rises with a source's reading; None without one."""
+        if isinstance(energy_j, Unavailable):
+            self._missed[device, source] += 1
+            if self._missed[device, source] >= _MOST_MISSED:
+                self._release(source, device)
+            return None
+        self._missed.pop((device, source), None)
+        is_first = device not in self._last_j
+        known = self._last_j.setdefault(device, {})
+        last_j = known.get(source, 0.0 if is_first else energy_j)
+        known[source] = energy_j
+        is_reader = self._readers.setdefault(device, source) is source
+        return max(energy_j - last_j, 0.0) if is_reader else 0.0
+
+    def forget(self, source: _Source) -> None:
+        """Take in that a source has ended."""
+        for device, known in list(self._last_j.items()):
+            self._release(source, device)
+            known.pop(source, None)
+            if not known:
+                del self._last_j[device]
+        for key in [key for key in self._missed if key[1] is source]:
+            del self._missed[key]
+
+    def _release(self, source: _Source, device: str) -> None:
+        if self._readers.get(device) is source:
+            del self._readers[device]
+
+
 class _Source:
     """What one feed has set, so that it can be taken back."""
 
-    def __init__(self, families: dict[str, Family], top: int, every: dict[str, _Source]) -> None:
+    def __init__(
+        self, families: dict[str, Family], top: int, every: dict[str, _Source], energy: EnergyReaders
+    ) -> None:
         self._families = families
         self._all = every
+        self._energy = energy
         self._run = ""
         self._unix_ns = 0
         self._elapsed_s = 0.0
@@ -147,6 +192,7 @@ class _Source:
         """Remove all series."""
         held = set(self._gauges).union(*self._counters.values())
         self._gauges, self._counters = set(), defaultdict(set)
+        self._energy.forget(self)
         self._remove(held)
 
     def holds(self, key: Key) -> bool:
@@ -284,8 +330,10 @@ class _Source:
         self._gauge("gpuprof_device_temperature_celsius", each.temperature_c, key)
         self._gauge("gpuprof_device_sm_clock_hertz", each.sm_clock_hz, key)
         self._gauge("gpuprof_device_memory_clock_hertz", each.memory_clock_hz, key)
-        owner = None if self._run else -1
-        self._total("gpuprof_device_energy_joules_total", each.energy_j, owner, key)
+        increase_j = self._energy.increase_j(self, key, each.energy_j)
+        if increase_j is not None:
+            owner = None if self._run else -1
+            self._count("gpuprof_device_energy_joules_total", increase_j, owner, key)
         if not isinstance(each.throttle_reasons, Unavailable):
             for reason in THROTTLE_REASONS.values():
                 is_on = int(reason in each.throttle_reasons)
@@ -297,12 +345,11 @@ class _Source:
             self._seen_s[owner] = self._elapsed_s
             self._gauge("gpuprof_requests_queued", each.queued, *labels)
             self._gauge("gpuprof_requests_in_service", each.in_service, *labels)
-            for quantile, name in _QUANTILES:
-                latency_ns: int | Unavailable = getattr(each, name)
-                value = latency_ns if isinstance(latency_ns, Unavailable) else latency_ns / 1e9
-                self._gauge("gpuprof_request_latency_seconds", value, *labels, quantile)
         for state in _STATES:
             self._total("gpuprof_requests_total", getattr(each, state), owner, *labels, state)
+        latency = self._families[definitions.LATENCY.name].histogram(labels, self._unix_ns)
+        latency.raise_to(each.latency_buckets, each.latency_sum_ns)
+        self._counters[owner].add((definitions.LATENCY.name, labels))
 
 
 def _tuple(figures: tuple[Any, ...] | Unavailable) -> tuple[Any, ...]:

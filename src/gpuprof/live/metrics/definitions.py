@@ -6,6 +6,7 @@ OpenTelemetry's conventions for devices (`hw.gpu`) are in development; their nam
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -19,9 +20,20 @@ class MetricKind(str, Enum):
     INFO = "info"
 
 
+# With powers of 2, histogram_quantile(0.99) of steps of one duration is below 3 times their median, wherever
+# the duration is between the bounds.
+STEP_BOUNDS_NS = tuple(1_000_000 << power for power in range(17))
+# From 65 us to 69 s, two an octave. These are among the bounds that a load test publishes, so no request is
+# in a wrong bucket.
+REQUEST_BOUNDS_NS = tuple(math.ceil(math.pow(2.0, half / 2)) for half in range(32, 73))
+
+
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """One metric. `name` is that of Prometheus; `otel` that of OpenTelemetry, with `otel_unit` in UCUM."""
+    """One metric. `name` is that of Prometheus; `otel` that of OpenTelemetry, with `otel_unit` in UCUM.
+
+    A histogram has `bounds_ns`, the upper bounds of its buckets but the last.
+    """
 
     name: str
     kind: MetricKind
@@ -29,6 +41,7 @@ class MetricDefinition:
     labels: tuple[str, ...] = ()
     otel: str = ""
     otel_unit: str = "1"
+    bounds_ns: tuple[int, ...] = ()
 
     @property
     def family(self) -> str:
@@ -59,6 +72,16 @@ STEPS = MetricDefinition(
     _PROCESS,
     "gpuprof.step.duration",
     "s",
+    STEP_BOUNDS_NS,
+)
+LATENCY = MetricDefinition(
+    "gpuprof_request_latency_seconds",
+    MetricKind.HISTOGRAM,
+    "Latency of the successful requests of a load test, from their planned arrival.",
+    _PROCESS,
+    "gpuprof.request.latency",
+    "s",
+    REQUEST_BOUNDS_NS,
 )
 BUILD = MetricDefinition(
     "gpuprof_build_info", MetricKind.INFO, "Version of gpuprof that exports the metrics.", ("version",)
@@ -347,16 +370,8 @@ REQUESTS = _define(
         "gpuprof.requests.in_service",
         "{request}",
     ),
-    (
-        "gpuprof_request_latency_seconds",
-        _GAUGE,
-        "Quantile of the latency in the last interval.",
-        (*_PROCESS, "quantile"),
-        "gpuprof.request.latency",
-        "s",
-    ),
 )
-ALL = (TARGET, BUILD, STEPS, *RUN, *PROCESS, *MACHINE, *DEVICE, *REQUESTS)
+ALL = (TARGET, BUILD, STEPS, *RUN, *PROCESS, *MACHINE, *DEVICE, *REQUESTS, LATENCY)
 _ATTRIBUTES = {
     "process": "process.pid",
     "device": "hw.id",

@@ -13,9 +13,6 @@ from gpuprof.live.metrics.definitions import MetricDefinition, MetricKind
 from gpuprof.text.sanitize import shorten
 
 MOST_LABEL_CELLS = 200
-# With powers of 2, histogram_quantile(0.99) of steps of one duration is below 3 times their median, wherever
-# the duration is between the bounds.
-BOUNDS_NS = tuple(1_000_000 << power for power in range(17))
 Labels: TypeAlias = tuple[str, ...]
 
 
@@ -42,7 +39,8 @@ class HistogramSeries:
 
     def __init__(self, definition: MetricDefinition, labels: Labels, begin_unix_ns: int) -> None:
         pairs = list(zip(definition.labels, labels, strict=True))
-        bounds = [*(repr(bound / 1e9) for bound in BOUNDS_NS), "+Inf"]
+        self.bounds_ns = definition.bounds_ns
+        bounds = [*(repr(bound / 1e9) for bound in self.bounds_ns), "+Inf"]
         self.heads = [f"{head_text(definition.name + '_bucket', [*pairs, ('le', le)])}" for le in bounds]
         self.sum_head, self.count_head = (
             head_text(definition.name + suffix, pairs) for suffix in ("_sum", "_count")
@@ -54,11 +52,21 @@ class HistogramSeries:
 
     def observe(self, values_ns: Sequence[int]) -> dict[int, int]:
         """Count values; returns for each bucket the index of its last value."""
-        buckets = np.searchsorted(BOUNDS_NS, values_ns, side="left").tolist()
+        buckets = np.searchsorted(self.bounds_ns, values_ns, side="left").tolist()
         for bucket in buckets:
             self.counts[bucket] += 1
         self.sum_ns += sum(values_ns)
         return {bucket: index for index, bucket in enumerate(buckets)}
+
+    def raise_to(self, buckets: Sequence[tuple[int, int]], sum_ns: int) -> None:
+        """Set the totals of a source, which may not lower them: upper bounds with their counts."""
+        if sum(count for _, count in buckets) < self.count:
+            return
+        places = np.searchsorted(self.bounds_ns, [bound for bound, _ in buckets], side="left").tolist()
+        self.counts = [0] * len(self.counts)
+        for place, (_, count) in zip(places, buckets, strict=True):
+            self.counts[place] += count
+        self.sum_ns = sum_ns
 
     @property
     def count(self) -> int:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from gpuprof.errors import GpuprofError, UnavailableError
 from gpuprof.live.metrics.collector import MetricsCollector
 from gpuprof.live.metrics.definitions import TARGET, MetricDefinition, MetricKind, attribute_of
-from gpuprof.live.metrics.families import BOUNDS_NS, Family, HistogramSeries, Labels, MetricSeries
+from gpuprof.live.metrics.families import Family, HistogramSeries, Labels, MetricSeries
 
 TIMEOUT_S = 5.0
 PATH = "/v1/metrics"
@@ -114,7 +114,7 @@ class OtlpPusher:
             count=series.count,
             sum=series.sum_ns / 1e9,
             bucket_counts=list(series.counts),
-            explicit_bounds=[bound / 1e9 for bound in BOUNDS_NS],
+            explicit_bounds=[bound / 1e9 for bound in series.bounds_ns],
             min=None,  # unknown, and optional in the protocol
             max=None,
         )

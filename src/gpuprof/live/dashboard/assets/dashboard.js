@@ -1,5 +1,6 @@
 // The dashboard: a stream of live figures, and what is in the folder.
 
+import { counted } from "../../../render/assets/kit/format.js";
 import {
   bindPageKeys,
   byId,
@@ -61,6 +62,7 @@ function onTick(page, tick) {
   updateLive(page.live, tick);
   showAlerts(page, tick.alerts);
   showProblem(tick.problem);
+  showLostAlerts(tick.lost_alerts);
   drawSoon(page);
   if (tick.version !== page.entries.version) refresh(page);
 }
@@ -76,6 +78,11 @@ function showState(state) {
 function showProblem(text) {
   byId("problem").hidden = text === null;
   byId("problem").textContent = text ?? "";
+}
+
+function showLostAlerts(count) {
+  byId("lost-alerts").hidden = count === 0;
+  byId("lost-alerts").textContent = `The webhook did not take ${counted(count, "alert")}.`;
 }
 
 // Only a change is announced to those who do not see the page.

@@ -54,7 +54,10 @@ function link(text, address, { isDownload = false } = {}) {
 function table(caption, titles, rows) {
   const element = newElement("table");
   const head = newElement("tr");
-  for (const title of titles) head.append(newElement("th", title));
+  for (const [column, title] of titles.entries()) {
+    const isWords = rows[0]?.[column] instanceof Node;
+    head.append(newElement("th", title, isWords ? "words" : undefined));
+  }
   const [thead, tbody] = [newElement("thead"), newElement("tbody")];
   thead.append(head);
   for (const [first, ...cells] of rows) {
@@ -155,7 +158,8 @@ export function openComparison(page, old, now) {
     ]);
     const actions = newElement("div", undefined, "actions");
     actions.append(newButton("Swap A and B", () => openComparison(page, now, old)));
-    if (found.kind === "run") actions.append(link("Flame graph of the difference", `/difference?${query}`));
+    const pageName = { run: "Flame graph of the difference", load: "Report of the comparison" }[found.kind];
+    if (pageName) actions.append(link(pageName, `/difference?${query}`));
     return [sides, actions, ...(found.kind === "run" ? runParts(found) : resultParts(found))];
   });
 }
@@ -194,19 +198,29 @@ function stateCell(state) {
   return newElement("td", state, tone ? `words ${tone}` : "words");
 }
 
-function resultParts({ outcome, margin, rows, notes }) {
+const VERDICTS = { better: "B is better", worse: "B is worse", same: "No difference above the margins" };
+
+function resultParts({ kind, outcome, margin, rows, notes }) {
+  // Two loads have one configuration.
+  const isLoad = kind === "load";
   const cells = rows.map((row) => [
-    `${row.name}, ${row.metric}`,
+    isLoad ? row.metric : `${row.name}, ${row.metric}`,
     formatValue(row.old, row.unit),
     formatValue(row.new, row.unit),
     row.ratio === null ? "–" : formatChange(row.ratio),
     row.low === null || row.high === null ? "–" : `${formatChange(row.low)} to ${formatChange(row.high)}`,
+    ...(isLoad ? [formatPercent(row.margin)] : []),
     stateCell(row.verdict),
   ]);
   const reasons = [...new Set(rows.map(({ reason }) => reason).filter(Boolean)), ...notes];
+  const headline = isLoad
+    ? (VERDICTS[outcome] ?? outcome)
+    : `${outcome ?? "Two techniques"}, equivalence margin ${formatPercent(margin)}`;
+  const titles = ["", "Old", "New", "Change", "Interval", ...(isLoad ? ["Margin"] : []), "Verdict"];
+  const caption = `${isLoad ? `${rows[0].name}. ` : ""}A change above 0 is worse.`;
   return [
-    newElement("p", `${outcome ?? "Two techniques"}, equivalence margin ${formatPercent(margin)}`, "outcome"),
-    table("A change above 0 is worse.", ["", "Old", "New", "Change", "Interval", "Verdict"], cells),
+    newElement("p", headline, "outcome"),
+    table(caption, titles, cells),
     ...reasons.map((text) => newElement("p", text, "quiet")),
   ];
 }

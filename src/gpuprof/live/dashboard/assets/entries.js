@@ -73,13 +73,27 @@ function onKey(entries, event) {
 }
 
 // Takes in what has changed.
-export function updateEntries(entries, { version, whole, items, removed, pending }) {
+export function updateEntries(entries, { version, whole, items, removed, pending, cut }) {
   if (whole) entries.items.clear();
   for (const item of items) entries.items.set(item.id, item);
   for (const id of removed) entries.items.delete(id);
   entries.chosen = entries.chosen.filter((id) => entries.items.has(id));
   Object.assign(entries, { version, pending });
+  showCut(cut);
   showEntries(entries);
+}
+
+// A folder that has more than is listed must not look as if this was all.
+function showCut(cut) {
+  byId("cut").hidden = cut === null;
+  if (cut === null) return;
+  const left = [
+    cut.folders ? `${counted(cut.folders, "folder")} and what is in them` : "",
+    cut.files ? counted(cut.files, "file") : "",
+  ];
+  byId("cut").textContent =
+    `The folder has more than ${formatCount(cut.limit)} entries. ` +
+    `Not listed: ${left.filter(Boolean).join(", ")}. Hint: serve a folder inside it.`;
 }
 
 // ---- comparison ----

@@ -30,7 +30,9 @@ export function formatValue(value, unit) {
   if (value === null || value === undefined) return "–";
   if (unit === "s") return formatDuration(value * 1e9);
   if (unit === "B") return formatAmount(value, "B");
-  return `${threeDigits(value)}${unit}`;
+  if (unit === "fraction") return formatPercent(value);
+  if (unit === "/s" || unit === "samples/s") return `${threeDigits(value)}/s`;
+  return `${threeDigits(value)} ${unit}`.trim();
 }
 
 // A factor as a signed change.
