@@ -242,7 +242,7 @@ def _watched_block(
     except OSError as error:
         return f"cannot be started: {error.strerror}"
     try:
-        before_s = _settled(viewer)
+        before_s = _after_start(viewer)
         block = _block(seconds)
         if viewer.process.poll() is not None:
             return f"ended with exit code {viewer.process.returncode}"
@@ -253,7 +253,7 @@ def _watched_block(
     return block, {"cpu_percent": 100 * (after_s - before_s) / took_s, "rss_mb": rss_bytes / 1e6}
 
 
-def _steady(viewer: Viewer) -> float:
+def _after_start(viewer: Viewer) -> float:
     """Wait until a viewer has started, which takes long on a busy machine; returns its processor seconds."""
     deadline = time.monotonic() + _LONGEST_START_S / 2
     used_s, _ = viewer.use()
