@@ -127,6 +127,20 @@ class OutermostCalls:
             yield process_id, self.calls.chosen(self.process_id == process_id)
 
 
+def after_closures(begin_ns: Ints, end_ns: Ints, inner_begin_ns: Ints, inner_end_ns: Ints) -> Ints:
+    """Return where each step of an optimizer begins its update: after the last call of its closure.
+
+    The inner calls are those of layers and the backward pass, by their begin. A step inside one of these
+    keeps its own begin.
+    """
+    if not len(inner_begin_ns):
+        return begin_ns
+    before = np.searchsorted(inner_begin_ns, end_ns) - 1
+    last_ns = np.maximum.accumulate(inner_end_ns)[before]
+    has_closure = (before >= 0) & (last_ns > begin_ns) & (last_ns <= end_ns)
+    return np.where(has_closure, last_ns, begin_ns)
+
+
 def read_outermost_calls(
     connection: duckdb.DuckDBPyConnection,
     spans: Path,

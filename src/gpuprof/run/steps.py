@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof.run.outermost_calls import Call, ProgramCalls
+from gpuprof.run.outermost_calls import Call, ProgramCalls, after_closures
 
 Ints = npt.NDArray[np.int64]
 
@@ -259,6 +260,7 @@ def _measured(
     *,
     has_operators: bool,
 ) -> list[Step]:
+    calls = _without_closures(calls)
     bounds = np.array(intervals, dtype=np.int64).reshape(-1, 2)
     edges = np.unique(np.concatenate([calls.start_ns, calls.end_ns, bounds.ravel()]))
     places = np.searchsorted(edges, bounds)
@@ -281,6 +283,16 @@ def _measured(
         kind = "training" if is_training else "forward" if has_operators else "unknown"
         steps.append(Step(process_id, index, begin, end, kind, source, **times, other_ns=other_ns))
     return steps
+
+
+def _without_closures(calls: ProgramCalls) -> ProgramCalls:
+    """Have the optimizers' steps begin with the update: what a closure does besides is no part of it."""
+    is_step, is_inner = calls.call == Call.OPTIMIZER, np.isin(calls.call, (Call.FORWARD, Call.BACKWARD))
+    start_ns = calls.start_ns.copy()
+    start_ns[is_step] = after_closures(
+        calls.start_ns[is_step], calls.end_ns[is_step], calls.start_ns[is_inner], calls.end_ns[is_inner]
+    )
+    return replace(calls, start_ns=start_ns)
 
 
 def _covered(edges: Ints, calls: ProgramCalls) -> npt.NDArray[np.bool_]:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
+from gpuprof.analyze.findings.optimizer import TIME_OF_UPDATES
 
 if TYPE_CHECKING:
     from gpuprof.analyze.findings.finding import EvidenceFigure
     from gpuprof.analyze.findings.record import NamedSpans, ProgramRecord
+    from gpuprof.run.folder import Value
 
 # Of less time, a re-run is no use.
 _LEAST_PART = 0.01
@@ -44,7 +46,7 @@ def other_optimizers(record: ProgramRecord) -> list[Draft] | Missing:
         if each.name in _REPLAYED or each.fused or each.foreach or set(each.devices) != {"cpu"}:
             continue
         name = f"Optimizer.step#{each.name}.step"
-        spans = _on_main(record, name, "span")
+        spans = record.updates(name.replace("_", r"\_"))
         if len(spans):
             values = {
                 "name": each.name,
@@ -52,7 +54,8 @@ def other_optimizers(record: ProgramRecord) -> list[Draft] | Missing:
                 "elements": each.elements,
                 "option": "fused" if each.can_be_fused else "foreach",
             }
-            drafts += _draft(record, Rule.OPTIMIZER, values, spans, _time(record, "optimizer_time", name))
+            figure = record.figure("optimizer_time", "ns", TIME_OF_UPDATES, **_on(record), name=name)
+            drafts += _draft(record, Rule.OPTIMIZER, values, spans, figure)
     return drafts
 
 
@@ -105,7 +108,11 @@ def _on_main(record: ProgramRecord, name: str, kind: str) -> NamedSpans:
 
 
 def _time(record: ProgramRecord, code: str, name: str) -> EvidenceFigure:
-    return record.figure(code, "ns", _TIME, process=record.process_id, thread=record.main_thread, name=name)
+    return record.figure(code, "ns", _TIME, **_on(record), name=name)
+
+
+def _on(record: ProgramRecord) -> dict[str, Value]:
+    return {"process": record.process_id, "thread": record.main_thread}
 
 
 CANDIDATES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {

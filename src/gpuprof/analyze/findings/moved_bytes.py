@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.whatif.intervals import Ints
 
 # The optimizer's steps, and `zero_grad`, which releases gradients.
-_OPTIMIZER, _LOADER = "Optimizer.%", "enumerate(DataLoader)#%"
+_LOADER = "enumerate(DataLoader)#%"
 _KERNELS = """
     SELECT work.start_ns AS begin_ns, work.start_ns + work.duration_ns AS end_ns,
         coalesce(work.launch_ns, -1) AS launch_ns, {chosen}
@@ -119,7 +119,7 @@ def lookups(record: ProgramRecord) -> list[Draft] | Missing:
     is_dense = own & np.asarray(columns["is_dense"], dtype=bool)
     if not own.any():
         return []
-    optimizing = record.spans(_OPTIMIZER, "span").covered
+    optimizing = record.updates().covered
     kernels = _kernels(record, "name", _LOOKUPS, "VARCHAR")
     if kernels is not None:
         time, dense = kernels.time, _kernels(record, "name", _DENSE, "VARCHAR")
@@ -346,8 +346,7 @@ def padding(record: ProgramRecord) -> list[Draft] | Missing:
     if share < _LEAST_PADDING:
         return []
     time = record.in_model
-    for pattern in (_OPTIMIZER, _LOADER):
-        time = time.without(record.spans(pattern, "span").covered)
+    time = time.without(record.updates().covered).without(record.spans(_LOADER, "span").covered)
     square = Intervals.union(*_times_of(record, _SQUARE))
     both = square.without(square.without(time))
     gain = TimeRange(0.0, share * time.total_ns + (share - share**2) * both.total_ns)

@@ -24,10 +24,17 @@ _SAME_BYTES = ("aten::lerp_", "aten::addcdiv_")
 _AND_ARITHMETIC = (*_SAME_BYTES, "aten::sqrt")
 _FASTEST = 0.8
 _FUSED_AS = {"Adam", "AdamW"}
-_TIME = """
-    SELECT sum(duration_ns)::BIGINT FROM spans
-    WHERE process_id = {process} AND thread_id = {thread} AND name = {name}
+# A closure may run the model in a step: the update is what follows its last layer or backward pass.
+_UPDATES = """
+    WITH steps_ AS (SELECT span_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+        WHERE process_id = {process} AND thread_id = {thread} AND name = {name}),
+    calls AS (SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans WHERE process_id = {process}
+        AND (kind = 'backward' OR (kind = 'layer' AND thread_id = {thread}))),
+    updates AS (SELECT span_id, coalesce(max(calls.end_ns), begin_ns) AS update_ns, steps_.end_ns
+        FROM steps_ LEFT JOIN calls ON calls.start_ns >= begin_ns AND calls.end_ns <= steps_.end_ns
+        GROUP BY span_id, begin_ns, steps_.end_ns)
 """
+TIME_OF_UPDATES = "".join([_UPDATES, "SELECT sum(end_ns - update_ns)::BIGINT FROM updates"])
 _ZERO_GRAD = r"Optimizer.zero\_grad#%"
 _ZERO, _ADD = r"aten::%zero\_", r"aten::add\_"
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
@@ -42,11 +49,11 @@ _TIME_OF_ACCUMULATION = """
 _STEPS = """
     SELECT count(*) FROM spans WHERE process_id = {process} AND thread_id = {thread} AND name = {name}
 """
-_OPERATORS = """
-    SELECT count(*) FROM spans AS inner_ JOIN spans AS outer_ ON inner_.parent_id = outer_.span_id
-    WHERE outer_.process_id = {process} AND outer_.thread_id = {thread} AND outer_.name = {name}
-        AND inner_.kind = 'operator'
+_COUNT_OF_OPERATORS = """
+    SELECT count(*) FROM spans JOIN updates ON parent_id = updates.span_id
+    WHERE spans.kind = 'operator' AND spans.start_ns >= update_ns
 """
+_OPERATORS = "".join([_UPDATES, _COUNT_OF_OPERATORS])
 
 
 def optimizer(record: ProgramRecord) -> list[Draft] | Missing:
@@ -59,7 +66,7 @@ def optimizer(record: ProgramRecord) -> list[Draft] | Missing:
     for settings in record.settings.optimizers:
         if _is_loop(settings):
             name = f"Optimizer.step#{settings.name}.step"
-            spans = record.spans(name.replace("_", r"\_"), "span").on_thread(record.main_thread)
+            spans = record.updates(name.replace("_", r"\_"))
             loop = record.spans(_SAME_BYTES[-1].replace("_", r"\_"), "operator")
             if len(spans) and (spans.covered.place(loop.begin_ns) >= 0).any():
                 drafts.append(_draft(record, settings, spans, name))
@@ -120,7 +127,7 @@ def _draft(record: ProgramRecord, settings: OptimizerSettings, spans: NamedSpans
     gain = TimeRange(low[1].low_ns, high[1].high_ns) if is_replayed else TimeRange(0.0, high[1].high_ns)
     of: dict[str, Value] = {"process": record.process_id, "thread": record.main_thread, "name": name}
     evidence = (
-        record.figure("optimizer_time", "ns", _TIME, **of),
+        record.figure("optimizer_time", "ns", TIME_OF_UPDATES, **of),
         record.figure("optimizer_steps", "count", _STEPS, **of),
         record.figure("optimizer_operators", "count", _OPERATORS, **of),
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from gpuprof.analyze.whatif.program import RecordedProcess
 from gpuprof.analyze.whatif.selection import Modification, Selection
 from gpuprof.run.facts import statuses_of
 from gpuprof.run.folder import filled
+from gpuprof.run.outermost_calls import after_closures
 from gpuprof.run.program_settings import settings_of
 from gpuprof.run.steps import LONGEST_ENGINE_GAP_NS
 from gpuprof.stats.quantiles import quantile_so_far
@@ -42,7 +43,9 @@ _NAMED = """
 """
 # Time in the model, its optimizer and its loader. The backward pass may be on another thread.
 _IN_MODEL = """
-    SELECT kind = 'backward' AS is_backward, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+    SELECT kind = 'backward' AS is_backward, kind <> 'span' AS is_inner,
+        kind = 'span' AND starts_with(name, 'Optimizer.step#') AS is_update,
+        start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
     WHERE process_id = {process} AND ((kind = 'layer' AND thread_id = {thread}) OR kind = 'backward'
         OR (kind = 'span' AND thread_id = {thread}
             AND (name LIKE 'Optimizer.%' OR name LIKE 'enumerate(DataLoader)#%')))
@@ -189,6 +192,23 @@ class SampledStacks:
         return int(length[waits].sum())
 
 
+class _ModelCalls(NamedTuple):
+    """Calls of layers, the backward pass, optimizers and the loader in columns, by their begin.
+
+    `is_inner` are those of layers and the backward pass, `is_update` the steps of optimizers.
+    """
+
+    begin_ns: Ints
+    end_ns: Ints
+    is_backward: npt.NDArray[np.bool_]
+    is_inner: npt.NDArray[np.bool_]
+    is_update: npt.NDArray[np.bool_]
+
+    def without_closures(self, begin_ns: Ints, end_ns: Ints) -> Ints:
+        """Return where steps of optimizers begin their update."""
+        return after_closures(begin_ns, end_ns, self.begin_ns[self.is_inner], self.end_ns[self.is_inner])
+
+
 class ProgramRecord:
     """The searched process of a run, each part read when a rule asks for it first.
 
@@ -274,16 +294,36 @@ class ProgramRecord:
         return StepTimes(begin, end, self.figures.warm_up_steps, self.figures.left_out)
 
     @cached_property
-    def in_model(self) -> Intervals:
-        """Time in layers, the backward pass, the optimizer and the data loader."""
+    def _model_calls(self) -> _ModelCalls:
         columns = self.fetch(_IN_MODEL, process=self.process_id, thread=self.main_thread)
+        is_backward, is_inner, is_update = (
+            np.asarray(columns[name], dtype=bool) for name in ("is_backward", "is_inner", "is_update")
+        )
         begin, end = _integers(columns["begin_ns"]), _integers(columns["end_ns"])
-        is_backward = np.asarray(columns["is_backward"], dtype=bool)
+        return _ModelCalls(begin, end, is_backward, is_inner, is_update)
+
+    def updates(self, pattern: str = "Optimizer.%") -> NamedSpans:
+        """Return the main thread's calls of optimizers by an SQL pattern, without closures."""
+        spans = self.spans(pattern, "span").on_thread(self.main_thread)
+        calls = self._model_calls
+        return replace(spans, begin_ns=calls.without_closures(spans.begin_ns, spans.end_ns))
+
+    @cached_property
+    def in_model(self) -> Intervals:
+        """Time in layers, the backward pass, the optimizer without closures, and the data loader."""
+        calls = self._model_calls
+        begin, end, is_backward = calls.begin_ns, calls.end_ns, calls.is_backward
+        begin = np.where(calls.is_update, calls.without_closures(begin, end), begin)
         # Of the engine, what it needs between two nodes belongs to the pass.
         backward = Intervals.union(begin[is_backward], end[is_backward])
         until = backward.end_ns.copy()
         follows = np.diff(backward.begin_ns, append=np.iinfo(np.int64).max // 2)
         close = follows - (backward.end_ns - backward.begin_ns) <= LONGEST_ENGINE_GAP_NS
+        # Between two passes of short steps is another call.
+        others = np.sort(begin[~is_backward])
+        close &= np.searchsorted(others, backward.end_ns) == np.searchsorted(
+            others, backward.begin_ns + follows
+        )
         until[close] = np.append(backward.begin_ns[1:], 0)[close]
         return Intervals.union(
             np.concatenate([begin[~is_backward], backward.begin_ns]),

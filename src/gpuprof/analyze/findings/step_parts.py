@@ -44,7 +44,6 @@ PART_OF_RULE = {
     Rule.SUBNORMALS: StepPart.MODEL,
 }
 _SPANS = {
-    StepPart.OPTIMIZER: ("Optimizer.%", "span"),
     StepPart.LOADER: ("enumerate(DataLoader)#%", "span"),
     StepPart.COLLECTIONS: ("%", "gc"),
 }
@@ -117,7 +116,7 @@ def _times(part: StepPart, record: ProgramRecord, steps: StepTimes) -> tuple[Flo
 
 def _part(part: StepPart, record: ProgramRecord) -> Intervals:
     """Return the time of a part; of OUTSIDE, the time that is not in it."""
-    if part in _SPANS:
+    if part is StepPart.OPTIMIZER or part in _SPANS:
         return _covered(part, record)
     if part is StepPart.OUTSIDE:
         pauses = _covered(StepPart.COLLECTIONS, record)
@@ -131,4 +130,6 @@ def _part(part: StepPart, record: ProgramRecord) -> Intervals:
 
 
 def _covered(part: StepPart, record: ProgramRecord) -> Intervals:
+    if part is StepPart.OPTIMIZER:
+        return record.updates().covered
     return record.spans(*_SPANS[part]).on_thread(record.main_thread).covered

@@ -72,8 +72,7 @@ def _optimizer(record: ProgramRecord, draft: Draft, threads: int) -> Plan | Reru
         "before": {"foreach": False, **({"fused": False} if found.can_be_fused else {})},
         "after": {"fused": True} if found.can_be_fused else {"foreach": True},
     }
-    spans = record.spans(f"Optimizer.step#{name}.step".replace("_", r"\_"), "span")
-    calls = len(spans.on_thread(record.main_thread))
+    calls = len(record.updates(f"Optimizer.step#{name}.step".replace("_", r"\_")))
     time_ns = float(draft.time.total_ns)
 
     def gain(figures: PairFigures, _pairs: Pairs) -> TimeRange:
