@@ -282,6 +282,10 @@ def test_the_ranks_of_torchrun_are_in_the_run(tmp_path: Path, run_python: Any) -
     assert [(each.rank, each.steps.count) for each in phases.ranks] == [(0, 2), (1, 2)]
     assert phases.last_rank is not None
     assert phases.last_rank.rank == 1
+    # The program's own operation is outside the model: all of it is a wait.
+    for each in phases.ranks:
+        assert each.waiting == pytest.approx(each.collectives)
+        assert each.steps.parts["other"] >= each.waiting > 0
     # The launcher itself is left out of the table.
     assert set(run.summary().processes) == {each.process_id for each in phases.ranks}
 

@@ -43,8 +43,10 @@ def test_of_many_ranks_the_extreme_ones_are_shown() -> None:
         with_figures(3.5 * SECOND, 0.5, {"run_backward": 0.125}),
     ]
     ranks = tuple(
-        RankSteps(number, 100 + number, each, collectives)
-        for number, (each, collectives) in enumerate(zip(figures, (0.5, 0.125, 0.25), strict=True))
+        RankSteps(number, 100 + number, each, *shares)
+        for number, (each, shares) in enumerate(
+            zip(figures, ((0.5, 0.4), (0.125, 0.0), (0.25, 0.1)), strict=True)
+        )
     )
     _, *lines = phase_lines(Phases(SECOND, SECOND, None, None, 0, 0, ranks))
     assert lines == [
@@ -55,8 +57,9 @@ def test_of_many_ranks_the_extreme_ones_are_shown() -> None:
         ),
         (
             "a step",
-            "forward 25.0% (rank 0) to 75.0% (rank 1), backward 10.0%, "
-            "other Python 15.0% (rank 1) to 65.0% (rank 0)",
+            "forward 25.0% (rank 0) to 75.0% (rank 1), "
+            "waiting for collectives 0.0% (rank 1) to 40.0% (rank 0), backward 10.0%, "
+            "other Python 15.0% (rank 1) to 30.0% (rank 2)",
         ),
         ("waits", "run_backward 0.0% (rank 1) to 50.0% (rank 0), sleep 0.0% (rank 0) to 25.0% (rank 1)"),
     ]

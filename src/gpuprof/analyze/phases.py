@@ -53,6 +53,12 @@ _COLLECTIVES = """
     SELECT start_ns, start_ns + duration_ns FROM kernels
     WHERE process_id = {process} AND starts_with(name, 'ncclDevKernel')
 """
+# What the main thread calls of the model, its optimizers and loaders, and the backward pass.
+_CALLS = """
+    SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+    WHERE process_id = {process} AND (kind = 'backward' OR (thread_id = {process} AND (kind = 'layer'
+        OR starts_with(name, 'Optimizer.') OR starts_with(name, 'enumerate(DataLoader)#'))))
+"""
 _OTHERS = "SELECT process_id, kind, begin_ns, end_ns FROM phases"
 _SIGNIFICANT_DIFFERENCE = 0.05  # of a step, between the ranks with most and least time in collectives
 _FEWEST_WARM_STEPS = 5
@@ -93,12 +99,14 @@ class RankSteps:
     """The steps of the process with a rank.
 
     `collectives` is the fraction of them in which a collective operation was running, as an all-reduce.
+    `waiting` is the part of `other` in which one was: the end of a backward pass waits for the last of them.
     """
 
     rank: int
     process_id: int
     steps: StepFigures
     collectives: float
+    waiting: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +163,7 @@ def read_phases(run: RunFolder) -> Phases | None:
     for row in run.sql(_STEPS).fetchall():
         by_process.setdefault(row[0], []).append(row[1:])
     ranks = tuple(
-        RankSteps(
-            rank, each, _figures(run, each, by_process[each]), _collectives(run, each, by_process[each])
-        )
+        _rank_steps(run, rank, each, by_process[each])
         for rank, each in ranks_of(run.meta)
         if each in by_process
     )
@@ -277,10 +283,21 @@ def _figures(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> S
     )
 
 
-def _collectives(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> float:
+def _rank_steps(run: RunFolder, rank: int, process_id: int, steps: list[tuple[Any, ...]]) -> RankSteps:
+    figures = _figures(run, process_id, steps)
     running = Intervals.union(*run.columns(_COLLECTIVES, process=process_id).values())
+    waiting = 0.0
+    if len(running):
+        calls = Intervals.union(*run.columns(_CALLS, process=process_id).values())
+        waiting = _fraction(running.without(calls), steps[figures.left_out :])
+    other = figures.parts["other"]
+    return RankSteps(rank, process_id, figures, _fraction(running, steps), min(waiting, other or 0.0))
+
+
+def _fraction(time: Intervals, steps: list[tuple[Any, ...]]) -> float:
+    """Return the fraction of the steps that some time covers."""
     begin, end = np.array([step[:2] for step in steps]).T
-    return float(running.covered_ns(begin, end).sum()) / max(int((end - begin).sum()), 1)
+    return float(time.covered_ns(begin, end).sum()) / max(int((end - begin).sum()), 1)
 
 
 def _waits(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> dict[str, float] | None:

@@ -18,7 +18,7 @@ _SHOWN_IMPORTS_NS = 50_000_000
 _SHOWN_WAITS = 3
 _LEAST_WAIT = 0.02  # of a step, to be shown
 _SHOWN_DIFFERENCE = 0.02  # of a part of a step, from the rank with least to that with most
-_PART_TEXTS = {"data": "waiting for data", "other": "other Python"}
+_PART_TEXTS = {"data": "waiting for data", "waiting": "waiting for collectives", "other": "other Python"}
 _OTHER_TEXTS = {
     "evaluation": "evaluation",
     "generation": "generation",
@@ -115,14 +115,25 @@ def _steps_of_ranks(phases: Phases) -> str:
 def _parts_of_ranks(ranks: Sequence[RankSteps]) -> str:
     """Return each part of a step with the ranks that have least and most of it."""
     words = []
-    for name in ranks[0].steps.parts:
-        known = [(share, each.rank) for each in ranks if (share := each.steps.parts[name]) is not None]
-        if len(known) < len(ranks):
+    parts = [_with_waiting(each) for each in ranks]
+    for name in parts[0]:
+        known = [
+            (share, each.rank)
+            for each, own in zip(ranks, parts, strict=True)
+            if (share := own[name]) is not None
+        ]
+        if len(known) < len(ranks) or (name == "waiting" and not max(known)[0]):
             continue
         words.append(
             (name == "other", -max(known)[0], f"{_PART_TEXTS.get(name, name)} {_least_to_most(known)}")
         )
     return ", ".join(text for *_, text in sorted(words)) if len(words) > 1 else ""
+
+
+def _with_waiting(rank: RankSteps) -> dict[str, float | None]:
+    """Return the parts of a step, with the wait for collective operations apart from the other time."""
+    parts, other = rank.steps.parts, rank.steps.parts["other"]
+    return {**parts, "waiting": rank.waiting, "other": None if other is None else other - rank.waiting}
 
 
 def _waits_of_ranks(ranks: Sequence[RankSteps]) -> str:

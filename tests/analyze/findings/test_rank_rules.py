@@ -66,6 +66,8 @@ def test_the_causes_on_a_slow_rank_are_found_too(tmp_path: Path) -> None:
     found = findings(tmp_path, slow)
     assert found.rank == 1
     assert {each.rule for each in found} == {Rule.WAITING, Rule.SLOW_RANK}
+    (slow_rank,) = (each for each in found if each.rule is Rule.SLOW_RANK)
+    assert slow_rank.values["function"] == slow_rank.places.function == "poll (train.py:60)"
     real_ns = slow[0].now_ns - hosts[0].now_ns
     for finding in found:
         assert finding.gain.run.low_ns <= real_ns <= finding.gain.run.high_ns

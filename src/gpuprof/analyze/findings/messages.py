@@ -127,7 +127,9 @@ def _padding_fix(values: Values) -> str:
 
 def _slow_rank_title(values: Values) -> str:
     others = "the other rank waits" if values["others"] == 1 else f"{values['others']} other ranks wait"
-    return f"Rank {values['rank']} is slow: {others} for it in collective operations"
+    function = values.get("function")  # missing in older results
+    where = "" if function is None else f", mostly because of {function}"
+    return f"Rank {values['rank']} is slow: {others} for it in collective operations{where}"
 
 
 TITLES = Messages(

@@ -36,8 +36,20 @@ _COUNT_OF_COLLECTIVES = """
 _COUNT_OF_SPANS = "SELECT count(*) FROM spans WHERE process_id = {process} AND name = {name}"
 # Announced by PyTorch around each forward pass of a model whose gradients are synchronized.
 _FORWARD = "DistributedDataParallel.forward"
+# The time of a rank and of all others in each function, in the steps.
+_TIME_OF_FUNCTIONS = """
+    WITH samples AS (SELECT process_id = {process} AS own, duration_ns, frames FROM stacks
+        WHERE thread_id = process_id AND t_ns >= {begin} AND t_ns < {end}
+            AND (process_id = {process} OR process_id IN (SELECT unnest({others}::BIGINT[])))),
+    inside AS (SELECT own, duration_ns, unnest(list_distinct(frames)) AS frame, frames FROM samples)
+    SELECT frame, max(list_position(frames, frame)) AS depth,
+        coalesce(sum(duration_ns) FILTER (WHERE own), 0)::BIGINT AS own_ns,
+        coalesce(sum(duration_ns) FILTER (WHERE NOT own), 0)::BIGINT AS others_ns
+    FROM inside GROUP BY frame ORDER BY frame
+"""
 _LEAST_MATCHED = 0.9  # of the collectives of the rank with most of them
 _MOST_BUCKETS = 3  # a step; more are small enough to run next to the backward pass
+_MOST_OF_LATENESS = 0.6  # of the time by which a rank is later, to be named
 _LEAST_ELEMENTS = 2_000_000  # of the gradients; the time for fewer is latency
 
 
@@ -73,22 +85,41 @@ def slow_rank(record: ProgramRecord) -> list[Draft] | Missing:
     time = Intervals.union(before, np.maximum(own, before))
     if not time.total_ns:
         return []
+    others = [each for each in record.phases.ranks if each != last]
     kind, gain, explained = record.without(time)
     low = min(gain.low_ns, _of_last_in_steps(record.steps, before, own))
-    others = [each for each in record.phases.ranks if each != last]
     evidence = (
         record.figure("own_collective_time", "ns", _TIME_OF_COLLECTIVES, process=record.process_id),
         record.figure("other_collective_time", "ns", _TIME_OF_COLLECTIVES, process=others[0].process_id),
         record.figure("collectives", "count", _COUNT_OF_COLLECTIVES, process=record.process_id),
     )
+    function = _slow_function(record, record.steps, [each.process_id for each in others], time.total_ns)
     values = {
         "rank": last.rank,
+        "function": function,
         "others": len(others),
         "own_share": last.collectives,
         "others_share": float(np.median([each.collectives for each in others])),
     }
     gain = TimeRange(max(low, 0.0), max(gain.high_ns, 0.0))
-    return [Draft(Rule.SLOW_RANK, values, time, kind, gain, evidence, explained=explained)]
+    places = Places(function=function)
+    return [Draft(Rule.SLOW_RANK, values, time, kind, gain, evidence, places, explained)]
+
+
+def _slow_function(
+    record: ProgramRecord, steps: StepTimes, others: list[int], lateness_ns: int
+) -> str | None:
+    """Return the innermost function in which the rank spends most of what it needs longer than the others.
+
+    None without one, or without samples.
+    """
+    of = {"begin": int(steps.begin_ns[0]), "end": int(steps.end_ns[-1])}
+    columns = record.fetch(_TIME_OF_FUNCTIONS, process=record.process_id, others=others, **of)
+    names = np.ma.filled(columns["frame"], "").astype(str)
+    excess = columns["own_ns"].astype(np.float64) - columns["others_ns"].astype(np.float64) / len(others)
+    chosen = np.flatnonzero(excess >= max(_MOST_OF_LATENESS * lateness_ns, 1))
+    depths = columns["depth"].astype(np.int64)
+    return str(names[chosen[depths[chosen].argmax()]]) if len(chosen) else None
 
 
 def _arrivals(record: ProgramRecord, others: list[int]) -> tuple[Ints, Ints] | None:
