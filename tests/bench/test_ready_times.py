@@ -225,7 +225,7 @@ def test_what_a_program_that_stays_has_started_is_ended_if_it_is_not_ready(tmp_p
         def is_met(self, output: bytes) -> bool:
             # The limit of time is over when the child runs.
             if started.exists():
-                raise BenchmarkError("not_ready", "the time is over")
+                raise BenchmarkError("not_ready", "the time is over", hint="wait longer")
             return super().is_met(output)
 
     program = StartedProgram(python(NEVER_READY, started), captures=False)

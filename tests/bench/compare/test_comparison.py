@@ -263,7 +263,11 @@ def test_a_failed_variant_does_not_affect_the_others_and_is_reported() -> None:
     assert found["summary"]["choice"] == "new"
     assert variant_of(found, "broken")["status"] == "failed"
     failure = variant_of(found, "broken")["failure"]
-    assert failure["values"] == {"failure": "failed", "message": "the factory raised ValueError"}
+    assert failure["values"] == {
+        "failure": "failed",
+        "message": "the factory raised ValueError",
+        "hint": "",
+    }
     assert "the factory raised ValueError" in document_text(found)
     assert ("fix_or_leave_out", "broken") in steps(found)
 
