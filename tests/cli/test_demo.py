@@ -22,6 +22,7 @@ def test_the_installed_example_is_that_of_the_repository() -> None:
     assert example().read_text("utf-8") == (EXAMPLES / "transformer.py").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_run_and_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

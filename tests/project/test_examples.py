@@ -74,6 +74,7 @@ def test_api_is_the_readmes_example() -> None:
     assert [ast.dump(each) for each in example] == [ast.dump(each) for each in ast.parse(shown[1]).body]
 
 
+@pytest.mark.slow
 def test_transformer_under_gpuprof_run_prints_the_same(tmp_path: Path) -> None:
     script = str(EXAMPLES / "transformer.py")
     alone = run_example(tmp_path, script, *SHORT["transformer.py"])

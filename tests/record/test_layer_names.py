@@ -77,6 +77,7 @@ class TestGivenModel:
         one = layer_calls(record(lambda: first(x), first, second))
         assert one.keys() < both.keys()
 
+    @pytest.mark.slow
     def test_a_part_that_only_the_program_calls_is_counted(self, x: torch.Tensor) -> None:
         model = Lit()
         run = record(lambda: model.training_step(x), model, work=True)
