@@ -37,14 +37,12 @@ _COUNT_OF_READS = """
     ASOF JOIN (SELECT begin_ns, end_ns FROM steps WHERE process_id = {process}) AS own_steps
         ON reads.start_ns >= own_steps.begin_ns
     ASOF LEFT JOIN (
-        SELECT coalesce(max(calls.end_ns), any_value(steps_.start_ns)) AS update_ns,
-            steps_.end_ns AS updated_ns
-        FROM (SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans WHERE process_id = {process}
-            AND thread_id = {thread} AND starts_with(name, 'Optimizer.')) AS steps_
-        LEFT JOIN (SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans WHERE process_id = {process}
-            AND (kind = 'backward' OR (kind = 'layer' AND thread_id = {thread}))) AS calls
-            ON calls.start_ns >= steps_.start_ns AND calls.end_ns <= steps_.end_ns
-        GROUP BY steps_.end_ns) AS updates
+        SELECT greatest(begin_ns, coalesce(called_ns, begin_ns)) AS update_ns, end_ns AS updated_ns
+        FROM (SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+            WHERE process_id = {process} AND thread_id = {thread} AND starts_with(name, 'Optimizer.'))
+        ASOF LEFT JOIN (SELECT start_ns + duration_ns AS called_ns FROM spans WHERE process_id = {process}
+            AND (kind = 'backward' OR (kind = 'layer' AND thread_id = {thread}))) ON end_ns >= called_ns
+        ) AS updates
         ON reads.start_ns >= updates.update_ns
     WHERE reads.process_id = {process} AND reads.thread_id = {thread} AND reads.name = 'aten::item'
         AND reads.start_ns < own_steps.end_ns AND (updated_ns IS NULL OR reads.start_ns >= updated_ns)

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
-from gpuprof.analyze.findings.optimizer import TIME_OF_UPDATES
+from gpuprof.analyze.findings.optimizer import time_of_updates
 
 if TYPE_CHECKING:
     from gpuprof.analyze.findings.finding import EvidenceFigure
     from gpuprof.analyze.findings.record import NamedSpans, ProgramRecord
-    from gpuprof.run.folder import Value
 
 # Of less time, a re-run is no use.
 _LEAST_PART = 0.01
@@ -54,8 +53,7 @@ def other_optimizers(record: ProgramRecord) -> list[Draft] | Missing:
                 "elements": each.elements,
                 "option": "fused" if each.can_be_fused else "foreach",
             }
-            figure = record.figure("optimizer_time", "ns", TIME_OF_UPDATES, **_on(record), name=name)
-            drafts += _draft(record, Rule.OPTIMIZER, values, spans, figure)
+            drafts += _draft(record, Rule.OPTIMIZER, values, spans, time_of_updates(record, name))
     return drafts
 
 
@@ -108,11 +106,7 @@ def _on_main(record: ProgramRecord, name: str, kind: str) -> NamedSpans:
 
 
 def _time(record: ProgramRecord, code: str, name: str) -> EvidenceFigure:
-    return record.figure(code, "ns", _TIME, **_on(record), name=name)
-
-
-def _on(record: ProgramRecord) -> dict[str, Value]:
-    return {"process": record.process_id, "thread": record.main_thread}
+    return record.figure(code, "ns", _TIME, process=record.process_id, thread=record.main_thread, name=name)
 
 
 CANDIDATES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {

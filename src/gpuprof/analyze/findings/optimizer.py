@@ -13,6 +13,7 @@ from gpuprof.analyze.whatif.intervals import Intervals
 from gpuprof.analyze.whatif.selection import Modification, Selection
 
 if TYPE_CHECKING:
+    from gpuprof.analyze.findings.finding import EvidenceFigure
     from gpuprof.analyze.findings.record import NamedSpans, ProgramRecord
     from gpuprof.run.folder import Value
     from gpuprof.run.program_settings import OptimizerSettings
@@ -24,17 +25,20 @@ _SAME_BYTES = ("aten::lerp_", "aten::addcdiv_")
 _AND_ARITHMETIC = (*_SAME_BYTES, "aten::sqrt")
 _FASTEST = 0.8
 _FUSED_AS = {"Adam", "AdamW"}
-# A closure may run the model in a step: the update is what follows its last layer or backward pass.
-_UPDATES = """
+_OF_STEPS = """
+    WITH updates AS (SELECT span_id, start_ns AS update_ns, start_ns + duration_ns AS end_ns FROM spans
+        WHERE process_id = {process} AND thread_id = {thread} AND name = {name})
+"""
+# A closure runs the model in a step: the update is what follows its last layer or backward pass.
+_AFTER_CLOSURES = """
     WITH steps_ AS (SELECT span_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
         WHERE process_id = {process} AND thread_id = {thread} AND name = {name}),
-    calls AS (SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans WHERE process_id = {process}
+    calls AS (SELECT start_ns + duration_ns AS called_ns FROM spans WHERE process_id = {process}
         AND (kind = 'backward' OR (kind = 'layer' AND thread_id = {thread}))),
-    updates AS (SELECT span_id, coalesce(max(calls.end_ns), begin_ns) AS update_ns, steps_.end_ns
-        FROM steps_ LEFT JOIN calls ON calls.start_ns >= begin_ns AND calls.end_ns <= steps_.end_ns
-        GROUP BY span_id, begin_ns, steps_.end_ns)
+    updates AS (SELECT span_id, greatest(begin_ns, coalesce(called_ns, begin_ns)) AS update_ns, end_ns
+        FROM steps_ ASOF LEFT JOIN calls ON end_ns >= called_ns)
 """
-TIME_OF_UPDATES = "".join([_UPDATES, "SELECT sum(end_ns - update_ns)::BIGINT FROM updates"])
+_TIME_OF_UPDATES = "SELECT sum(end_ns - update_ns)::BIGINT FROM updates"
 _ZERO_GRAD = r"Optimizer.zero\_grad#%"
 _ZERO, _ADD = r"aten::%zero\_", r"aten::add\_"
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
@@ -53,7 +57,17 @@ _COUNT_OF_OPERATORS = """
     SELECT count(*) FROM spans JOIN updates ON parent_id = updates.span_id
     WHERE spans.kind = 'operator' AND spans.start_ns >= update_ns
 """
-_OPERATORS = "".join([_UPDATES, _COUNT_OF_OPERATORS])
+
+
+def time_of_updates(record: ProgramRecord, name: str) -> EvidenceFigure:
+    """Return the time in the steps of an optimizer, as `Optimizer.step#SGD.step`, without closures."""
+    return _figure(record, "optimizer_time", "ns", _TIME_OF_UPDATES, name)
+
+
+def _figure(record: ProgramRecord, code: str, unit: str, query: str, name: str) -> EvidenceFigure:
+    updates = _AFTER_CLOSURES if record.has_closures else _OF_STEPS
+    of: dict[str, Value] = {"process": record.process_id, "thread": record.main_thread, "name": name}
+    return record.figure(code, unit, "".join([updates, query]), **of)
 
 
 def optimizer(record: ProgramRecord) -> list[Draft] | Missing:
@@ -127,9 +141,9 @@ def _draft(record: ProgramRecord, settings: OptimizerSettings, spans: NamedSpans
     gain = TimeRange(low[1].low_ns, high[1].high_ns) if is_replayed else TimeRange(0.0, high[1].high_ns)
     of: dict[str, Value] = {"process": record.process_id, "thread": record.main_thread, "name": name}
     evidence = (
-        record.figure("optimizer_time", "ns", TIME_OF_UPDATES, **of),
+        time_of_updates(record, name),
         record.figure("optimizer_steps", "count", _STEPS, **of),
-        record.figure("optimizer_operators", "count", _OPERATORS, **of),
+        _figure(record, "optimizer_operators", "count", _COUNT_OF_OPERATORS, name),
     )
     values = {"name": settings.name, "parameters": settings.parameters, "elements": settings.elements}
     places = Places(spans=spans.typical())

@@ -309,6 +309,13 @@ class ProgramRecord:
         return replace(spans, begin_ns=calls.without_closures(spans.begin_ns, spans.end_ns))
 
     @cached_property
+    def has_closures(self) -> bool:
+        """Whether an optimizer runs the model in its step."""
+        calls = self._model_calls
+        begin, end = calls.begin_ns[calls.is_update], calls.end_ns[calls.is_update]
+        return bool((calls.without_closures(begin, end) > begin).any())
+
+    @cached_property
     def in_model(self) -> Intervals:
         """Time in layers, the backward pass, the optimizer without closures, and the data loader."""
         calls = self._model_calls
