@@ -127,17 +127,24 @@ class OutermostCalls:
             yield process_id, self.calls.chosen(self.process_id == process_id)
 
 
-def after_closures(begin_ns: Ints, end_ns: Ints, inner_begin_ns: Ints, inner_end_ns: Ints) -> Ints:
-    """Return where each step of an optimizer begins its update: after the last call of its closure.
+def after_closures(
+    begin_ns: Ints, end_ns: Ints, forward_ns: Ints, backward_begin_ns: Ints, backward_end_ns: Ints
+) -> Ints:
+    """Return where each step of an optimizer begins its update: after the backward pass of its closure.
 
-    The inner calls are those of layers and the backward pass, by their begin. A step inside one of these
-    keeps its own begin.
+    `forward_ns` are begins of layer calls; all but the steps are in the order of time. A step without a
+    backward pass has no closure. If one has several passes, as of LBFGS, the optimizer works between them,
+    too: then each step keeps its begin.
     """
-    if not len(inner_begin_ns):
+    if not len(backward_begin_ns):
         return begin_ns
-    before = np.searchsorted(inner_begin_ns, end_ns) - 1
-    last_ns = np.maximum.accumulate(inner_end_ns)[before]
-    has_closure = (before >= 0) & (last_ns > begin_ns) & (last_ns <= end_ns)
+    first, until = np.searchsorted(backward_begin_ns, begin_ns), np.searchsorted(backward_begin_ns, end_ns)
+    last_ns = np.maximum.accumulate(backward_end_ns)[until - 1]
+    has_closure = (first < until) & (last_ns <= end_ns)
+    first_ns = backward_begin_ns[np.minimum(first, len(backward_begin_ns) - 1)]
+    is_again = np.searchsorted(forward_ns, last_ns) > np.searchsorted(forward_ns, first_ns)
+    if (has_closure & is_again).any():
+        return begin_ns
     return np.where(has_closure, last_ns, begin_ns)
 
 

@@ -287,10 +287,14 @@ def _measured(
 
 def _without_closures(calls: ProgramCalls) -> ProgramCalls:
     """Have the optimizers' steps begin with the update: what a closure does besides is no part of it."""
-    is_step, is_inner = calls.call == Call.OPTIMIZER, np.isin(calls.call, (Call.FORWARD, Call.BACKWARD))
+    is_step, is_backward = calls.call == Call.OPTIMIZER, calls.call == Call.BACKWARD
     start_ns = calls.start_ns.copy()
     start_ns[is_step] = after_closures(
-        calls.start_ns[is_step], calls.end_ns[is_step], calls.start_ns[is_inner], calls.end_ns[is_inner]
+        calls.start_ns[is_step],
+        calls.end_ns[is_step],
+        calls.start_ns[calls.call == Call.FORWARD],
+        calls.start_ns[is_backward],
+        calls.end_ns[is_backward],
     )
     return replace(calls, start_ns=start_ns)
 

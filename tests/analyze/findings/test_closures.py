@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -98,10 +101,54 @@ def test_values_that_a_closure_reads_are_found(run: Run) -> None:
     assert STEPS * READS in counts
 
 
-def test_the_update_begins_after_the_last_inner_call() -> None:
-    begin, end = np.array([0, 100, 200, 300]), np.array([50, 180, 250, 400])
-    inner = np.array([[10, 20], [30, 40], [60, 90], [110, 150], [290, 500]])
-    found = after_closures(begin, end, inner[:, 0], inner[:, 1])
-    # The last one is inside a call of a layer.
-    assert found.tolist() == [40, 150, 200, 300]
-    assert after_closures(begin, end, inner[:0, 0], inner[:0, 1]).tolist() == begin.tolist()
+def record_steps(out: Path, step: Any, model: torch.nn.Module) -> Run:
+    step()
+    with gpuprof.profile(model, out=out):
+        for _ in range(6):
+            step()
+    return gpuprof.open(out)
+
+
+def test_work_between_several_closures_is_the_optimizers(tmp_path: Path) -> None:
+    model = torch.nn.Linear(64, 64)
+    lbfgs = torch.optim.LBFGS(model.parameters(), max_iter=4)
+
+    def closure() -> torch.Tensor:
+        lbfgs.zero_grad()
+        loss = model(torch.randn(8, 64)).square().mean()
+        loss.backward()
+        return loss
+
+    run = record_steps(tmp_path / "run.gpuprof", lambda: lbfgs.step(closure), model)
+    record = ProgramRecord(RunFolder(run.path))
+    assert not record.has_closures
+    spans = record.spans("Optimizer.step#%", "span")
+    assert len(spans) == 6
+    assert (record.in_model.covered_ns(spans.begin_ns, spans.end_ns) == spans.end_ns - spans.begin_ns).all()
+    assert logging(record) == []
+
+
+def test_layers_that_a_hook_calls_after_the_update_do_not_end_it(tmp_path: Path) -> None:
+    model, probe = torch.nn.Linear(64, 64), torch.nn.Identity()
+    adam = torch.optim.Adam(model.parameters())
+    adam.register_step_post_hook(lambda *_: probe(torch.ones(1)))
+
+    def step() -> None:
+        adam.zero_grad()
+        model(torch.ones(8, 64)).square().mean().backward()
+        adam.step()
+
+    run = record_steps(tmp_path / "run.gpuprof", step, torch.nn.ModuleList([model, probe]))
+    whole = run.sql("SELECT sum(duration_ns) FROM spans WHERE name = 'Optimizer.step#Adam.step'").fetchall()
+    (draft,) = optimizer(ProgramRecord(RunFolder(run.path)))
+    assert draft.time.total_ns == whole[0][0]
+
+
+def test_the_update_begins_after_the_backward_pass() -> None:
+    begin, end = np.array([0, 100, 200]), np.array([50, 180, 250])
+    nodes = np.array([[10, 20], [30, 40], [60, 90], [110, 150]])
+    forward = np.array([5, 55, 105, 160])
+    assert after_closures(begin, end, forward, *nodes.T).tolist() == [40, 150, 200]
+    # A step with two passes: the optimizer works between them.
+    assert after_closures(begin, end, np.array([5, 25, 105]), *nodes.T).tolist() == begin.tolist()
+    assert after_closures(begin, end, forward, *nodes[:0].T).tolist() == begin.tolist()

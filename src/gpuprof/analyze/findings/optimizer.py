@@ -29,12 +29,12 @@ _OF_STEPS = """
     WITH updates AS (SELECT span_id, start_ns AS update_ns, start_ns + duration_ns AS end_ns FROM spans
         WHERE process_id = {process} AND thread_id = {thread} AND name = {name})
 """
-# A closure runs the model in a step: the update is what follows its last layer or backward pass.
+# A closure runs the model in a step: the update is what follows its backward pass.
 _AFTER_CLOSURES = """
     WITH steps_ AS (SELECT span_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
         WHERE process_id = {process} AND thread_id = {thread} AND name = {name}),
-    calls AS (SELECT start_ns + duration_ns AS called_ns FROM spans WHERE process_id = {process}
-        AND (kind = 'backward' OR (kind = 'layer' AND thread_id = {thread}))),
+    calls AS (SELECT start_ns + duration_ns AS called_ns FROM spans
+        WHERE process_id = {process} AND kind = 'backward'),
     updates AS (SELECT span_id, greatest(begin_ns, coalesce(called_ns, begin_ns)) AS update_ns, end_ns
         FROM steps_ ASOF LEFT JOIN calls ON end_ns >= called_ns)
 """

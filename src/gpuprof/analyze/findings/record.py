@@ -43,7 +43,7 @@ _NAMED = """
 """
 # Time in the model, its optimizer and its loader. The backward pass may be on another thread.
 _IN_MODEL = """
-    SELECT kind = 'backward' AS is_backward, kind <> 'span' AS is_inner,
+    SELECT kind = 'backward' AS is_backward, kind = 'layer' AS is_layer,
         kind = 'span' AND starts_with(name, 'Optimizer.step#') AS is_update,
         start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
     WHERE process_id = {process} AND ((kind = 'layer' AND thread_id = {thread}) OR kind = 'backward'
@@ -195,18 +195,21 @@ class SampledStacks:
 class _ModelCalls(NamedTuple):
     """Calls of layers, the backward pass, optimizers and the loader in columns, by their begin.
 
-    `is_inner` are those of layers and the backward pass, `is_update` the steps of optimizers.
+    `is_update` are the steps of optimizers.
     """
 
     begin_ns: Ints
     end_ns: Ints
     is_backward: npt.NDArray[np.bool_]
-    is_inner: npt.NDArray[np.bool_]
+    is_layer: npt.NDArray[np.bool_]
     is_update: npt.NDArray[np.bool_]
 
     def without_closures(self, begin_ns: Ints, end_ns: Ints) -> Ints:
         """Return where steps of optimizers begin their update."""
-        return after_closures(begin_ns, end_ns, self.begin_ns[self.is_inner], self.end_ns[self.is_inner])
+        own = self.is_backward
+        return after_closures(
+            begin_ns, end_ns, self.begin_ns[self.is_layer], self.begin_ns[own], self.end_ns[own]
+        )
 
 
 class ProgramRecord:
@@ -296,21 +299,22 @@ class ProgramRecord:
     @cached_property
     def _model_calls(self) -> _ModelCalls:
         columns = self.fetch(_IN_MODEL, process=self.process_id, thread=self.main_thread)
-        is_backward, is_inner, is_update = (
-            np.asarray(columns[name], dtype=bool) for name in ("is_backward", "is_inner", "is_update")
+        is_backward, is_layer, is_update = (
+            np.asarray(columns[name], dtype=bool) for name in ("is_backward", "is_layer", "is_update")
         )
         begin, end = _integers(columns["begin_ns"]), _integers(columns["end_ns"])
-        return _ModelCalls(begin, end, is_backward, is_inner, is_update)
+        return _ModelCalls(begin, end, is_backward, is_layer, is_update)
 
     def updates(self, pattern: str = "Optimizer.%") -> NamedSpans:
         """Return the main thread's calls of optimizers by an SQL pattern, without closures."""
         spans = self.spans(pattern, "span").on_thread(self.main_thread)
-        calls = self._model_calls
-        return replace(spans, begin_ns=calls.without_closures(spans.begin_ns, spans.end_ns))
+        if not self.has_closures:
+            return spans
+        return replace(spans, begin_ns=self._model_calls.without_closures(spans.begin_ns, spans.end_ns))
 
     @cached_property
     def has_closures(self) -> bool:
-        """Whether an optimizer runs the model in its step."""
+        """Whether optimizers run the model once in their step."""
         calls = self._model_calls
         begin, end = calls.begin_ns[calls.is_update], calls.end_ns[calls.is_update]
         return bool((calls.without_closures(begin, end) > begin).any())
@@ -319,8 +323,8 @@ class ProgramRecord:
     def in_model(self) -> Intervals:
         """Time in layers, the backward pass, the optimizer without closures, and the data loader."""
         calls = self._model_calls
-        begin, end, is_backward = calls.begin_ns, calls.end_ns, calls.is_backward
-        begin = np.where(calls.is_update, calls.without_closures(begin, end), begin)
+        begin, end, is_backward = calls.begin_ns.copy(), calls.end_ns, calls.is_backward
+        begin[calls.is_update] = calls.without_closures(begin[calls.is_update], end[calls.is_update])
         # Of the engine, what it needs between two nodes belongs to the pass.
         backward = Intervals.union(begin[is_backward], end[is_backward])
         until = backward.end_ns.copy()
