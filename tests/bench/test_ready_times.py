@@ -207,6 +207,19 @@ def test_a_program_that_stays_keeps_its_exit_code_and_gets_signals(tmp_path: Pat
         run_once_ready(["true"], "output:x", on_ready=is_ready)
 
 
+def test_signals_that_are_ignored_remain_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        program = StartedProgram(["true"], captures=False)
+        with program.signals_passed_on(), program:
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+            program.wait()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 # Starts a child that ignores SIGTERM, and never becomes ready.
 NEVER_READY = """
 import os, signal, subprocess, sys

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from refusals import refused_command
@@ -94,6 +95,27 @@ def test_figures_are_printed_before_they_are_written(
     done = CliRunner().invoke(cli, words)
     assert "30 requests" in done.stdout
     assert isinstance(done.exception, RunError)
+
+
+@pytest.mark.parametrize("words", [("--rate", "300"), ("--rate", "300", "--concurrency", "1,2")])
+def test_a_closed_pipe_does_not_lose_the_result(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    echo = click.echo
+
+    def closed(message: str = "", *, err: bool = False) -> None:
+        if not err:
+            raise BrokenPipeError
+        echo(message, err=True)
+
+    monkeypatch.setattr("gpuprof.cli.load.click.echo", closed)
+    scenario = () if len(words) == 2 else ("--scenario", "closed-loop")
+    given = words if len(words) == 2 else words[2:]
+    done = CliRunner().invoke(
+        cli, ["load", target, *scenario, *given, "--duration", "100ms", "--out", str(tmp_path / "out")]
+    )
+    assert isinstance(done.exception, BrokenPipeError) or done.exit_code != 0
+    assert list((tmp_path / "out").glob("*.json"))
 
 
 def test_json_has_the_figures(target: str, tmp_path: Path) -> None:

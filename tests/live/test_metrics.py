@@ -8,6 +8,7 @@ import random
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -253,6 +254,17 @@ def test_a_reader_without_readings_is_replaced_and_does_not_count_twice() -> Non
     assert samples(collector)[ENERGY] == 110.0
     read_energy(collector, "b", 105.0)
     assert samples(collector)[ENERGY] == 115.0
+
+
+@pytest.mark.parametrize("devices", [(device(is_lost=True),), Unavailable(MissingReason.NO_READING)])
+def test_a_reader_that_has_lost_the_device_is_replaced(devices: Any) -> None:
+    collector = MetricsCollector("1")
+    read_energy(collector, "a", 50.0)
+    read_energy(collector, "b", 0.0)
+    for interval in range(1, 11):
+        collector.update("a", snapshot(run="a.gpuprof", devices=devices))
+        read_energy(collector, "b", 10.0 * interval)
+    assert samples(collector)[ENERGY] == 50.0 + 60.0
 
 
 def test_energy_does_not_decrease_when_the_driver_counts_again() -> None:

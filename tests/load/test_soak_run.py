@@ -137,6 +137,9 @@ def test_a_target_that_never_works_ends_the_test_at_once(tmp_path: Path) -> None
     assert found.stopped is not None
     assert (found.stopped.code, found.stopped.values["cause"]) == ("all_failed", "ValueError: planted")
     assert (found.requests, found.failed, found.cycles) == (40, 40, 1)
+    # What can be read on this machine has too few readings, and is not called unavailable.
+    (blocks,) = [each for each in found.report.leaks.meters if each.meter is Meter.PYTHON_BLOCKS]
+    assert (blocks.verdict, blocks.reason.code) == (SoakVerdict.INCONCLUSIVE, "short_series")
 
 
 @pytest.mark.parametrize("more", [{"count": 5}, {"max_batch": 4}])

@@ -223,8 +223,10 @@ class StartedProgram:
 
     @contextlib.contextmanager
     def signals_passed_on(self) -> Any:
-        """Pass signals on: the program decides what they mean."""
+        """Pass signals on: the program decides what they mean. Ignored ones, as of nohup, remain ignored."""
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, *_OF_TERMINALS)}
+        left = (None, signal.SIG_IGN)  # None: not set from Python
+        handlers = {number: handler for number, handler in handlers.items() if handler not in left}
         for number in handlers:
             signal.signal(number, lambda number, _frame: self._pass_on(number))
         try:

@@ -315,8 +315,11 @@ def _mlperf(options: LoadCommandOptions) -> None:
                          "hint: omit them.")  # fmt: skip
     with terminated_like_interrupted():
         found = run_mlperf(options.settings(), Path(options.out), options.max_batch)
-    click.echo(json.dumps(found.to_dict()) if options.as_json else str(found))
-    _written(found.save(Path(options.out)), options)
+    try:
+        click.echo(json.dumps(found.to_dict()) if options.as_json else str(found))
+    finally:  # if a pipe is closed, too
+        file = found.save(Path(options.out))
+    _written(file, options)
     if not options.as_json:
         click.echo(f"logs of LoadGen: {click.format_filename(found.loadgen.folder)}", err=True)
     exit_for_targets([found.verdict])
@@ -377,9 +380,11 @@ def _show_several(
 ) -> None:
     from gpuprof.load.soak_run import SoakResult
 
-    # Printed first: a full disk must not lose it.
-    click.echo(json.dumps(result.to_dict()) if options.as_json else str(result))
-    file = result.save(Path(options.out))
+    # Neither a full disk nor a closed pipe must lose it.
+    try:
+        click.echo(json.dumps(result.to_dict()) if options.as_json else str(result))
+    finally:
+        file = result.save(Path(options.out))
     if options.report and not isinstance(result, SoakResult):
         from gpuprof.load.several_report import write_several
 
@@ -394,10 +399,12 @@ def _show_several(
 
 
 def _report(found: LoadResult, options: LoadCommandOptions) -> None:
-    click.echo(json.dumps(found.to_dict()) if options.as_json else str(found))
-    if found.profile is not None and not options.as_json:
-        click.echo(f"\n{found.profiled}")
-    folder = found.save(Path(options.out))
+    try:
+        click.echo(json.dumps(found.to_dict()) if options.as_json else str(found))
+        if found.profile is not None and not options.as_json:
+            click.echo(f"\n{found.profiled}")
+    finally:
+        folder = found.save(Path(options.out))
     if options.report:
         from gpuprof.load.report import write_report
 

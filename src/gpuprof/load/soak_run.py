@@ -177,11 +177,11 @@ class _Soak:
                 raise KeyboardInterrupt
             self._add(result.rows)
             self.cycles += 1
+            trim_memory()
+            self._readings.read(self.requests)
             if not number:
                 check_success(result)
             del result
-            trim_memory()
-            self._readings.read(self.requests)
             if after_cycle is not None:
                 after_cycle(self.cycles, self.requests)
 

@@ -159,9 +159,12 @@ def _throttled(readings: Sequence[ThrottleReading], cause: ThrottleCause) -> lis
 
 
 def _judge(cause: ThrottleCause, flags: list[bool] | None, medians: Floats) -> Throttling:
-    if not flags:
+    if flags is None:
         why = reason("unavailable", meter=str(cause))
         return Throttling(cause, SoakVerdict.UNAVAILABLE, None, None, None, why)
+    if not flags:
+        why = reason("short_series", readings=1, least=FEWEST_INTERVALS)
+        return Throttling(cause, SoakVerdict.INCONCLUSIVE, None, None, None, why)
     values: dict[str, Any] = {"cause": str(cause), "throttled": sum(flags), "intervals": len(flags)}
     fraction = sum(flags) / len(flags)
     if not any(flags):

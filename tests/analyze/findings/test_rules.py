@@ -439,6 +439,11 @@ def wait_for_the_lock(call: str, *, computes: bool = True) -> TrainingHost:
                 host._pass(12 * MS, on_processor=False)
     other = {"thread_id": PROCESS + 1, "frames": ["prepare (data.py:7)"], "cpu_ns": MS if computes else 0}
     host.samples += [{**each, **other} for each in host.samples]
+    # It computes outside of the steps, for longer.
+    busy = {"thread_id": PROCESS + 2, "frames": ["preload (data.py:70)"], "cpu_ns": MS}
+    last_ns = max(each["t_ns"] for each in host.samples)
+    count = 2 * len(host.samples)
+    host.samples += [{**host.samples[0], **busy, "t_ns": last_ns + number * MS} for number in range(1, count)]
     return host
 
 

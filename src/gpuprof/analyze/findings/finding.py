@@ -75,6 +75,7 @@ class Missing(str, Enum):
     LAYERS = "layers"
     ALLOCATIONS = "allocations"
     MASKS = "masks"
+    OLDER_RUN = "older_run"
 
 
 class GainKind(str, Enum):

@@ -45,7 +45,7 @@ _TIME_OF_IMPORT = """
 # Samples of other threads that are in Python code, and in no call of it: they execute it, or are ready to.
 # Python 3.10 does not show the calls in which threads wait: they are on a processor for less of their time.
 _EXECUTING = """
-    SELECT thread_id, frames[-1] AS frame, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
+    SELECT thread_id, hash(frames[-1]) AS frame, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
     WHERE process_id = {process} AND NOT ends_with(frames[-1], '(built-in)') AND thread_id IN (
         SELECT thread_id FROM stacks WHERE process_id = {process} AND thread_id <> {thread}
         GROUP BY thread_id HAVING 10 * sum(cpu_ns) >= sum(duration_ns))
@@ -55,8 +55,13 @@ _BACKWARD_ELSEWHERE = """
     SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
     WHERE process_id = {process} AND thread_id <> {thread} AND kind = 'backward'
 """
+_NAME_OF_FRAME = """
+    SELECT any_value(frames[-1]) AS name FROM stacks
+    WHERE process_id = {process} AND thread_id = {thread} AND hash(frames[-1]) = {frame}::UBIGINT
+"""
 _TIME_OF_HOLDER = """
-    SELECT sum(cpu_ns)::BIGINT FROM stacks WHERE process_id = {process} AND thread_id = {thread}
+    SELECT sum(cpu_ns)::BIGINT FROM stacks
+    WHERE process_id = {process} AND thread_id = {thread} AND t_ns >= {begin} AND t_ns < {end}
 """
 _WHILE_EXECUTING = 0.8  # of a wait
 _LEAST_CERTAIN = 0.5  # of the waits
@@ -162,15 +167,23 @@ def interpreter_lock(record: ProgramRecord) -> list[Draft] | Missing:
     if time.total_ns < _LEAST_LOCKED * steps.total_ns or record.certain_wait(time) < _LEAST_CERTAIN:
         return []
     _, gain, _ = record.without(time, error_ns=record.sampling_error_ns(time))
-    threads_, count = np.unique(columns["thread_id"], return_counts=True)
-    holder = int(threads_[count.argmax()])
-    names, count = np.unique(columns["frame"][columns["thread_id"] == holder].astype(str), return_counts=True)
-    function = str(names[count.argmax()])
+    inside_ns = time.covered_ns(begin, end)  # of each sample of another thread
+    holder = _with_most(columns["thread_id"], inside_ns)
+    is_holder = columns["thread_id"] == holder
+    frame = _with_most(columns["frame"][is_holder], inside_ns[is_holder])
+    of_holder = {"process": record.process_id, "thread": holder}
+    function = str(record.fetch(_NAME_OF_FRAME, **of_holder, frame=str(frame))["name"][0])
     values = {"thread": holder, "function": function}
-    evidence = record.figure("lock_holder_time", "ns", _TIME_OF_HOLDER, process=of["process"], thread=holder)
+    bounds = {"begin": int(record.steps.begin_ns[0]), "end": int(record.steps.end_ns[-1])}
+    evidence = record.figure("lock_holder_time", "ns", _TIME_OF_HOLDER, **of_holder, **bounds)
     places = Places(function=function)
     bound = TimeRange(0.0, max(gain.high_ns, 0.0))
     return [Draft(Rule.INTERPRETER_LOCK, values, time, GainKind.BOUND, bound, (evidence,), places)]
+
+
+def _with_most(values: Any, weights: Any) -> int:
+    found, place = np.unique(values, return_inverse=True)
+    return int(found[np.bincount(place.ravel(), weights=weights).argmax()])
 
 
 def _waits_for_other(frames: tuple[str, ...]) -> bool:

@@ -282,6 +282,7 @@ RULES = Messages(
 )
 MISSING = Messages(
     {
+        "older_run": "the run lacks what --work records now; record it again",
         "steps": "the program has no steps; mark them with gpuprof.span('step')",
         "operators": "operators were not recorded",
         "stacks": "Python stacks were not sampled",

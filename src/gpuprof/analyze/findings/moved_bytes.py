@@ -237,8 +237,10 @@ def fp32_norms(record: ProgramRecord) -> list[Draft] | Missing:
     The least that remains are the bytes of the input and the output in the smaller type.
     """
     types = record.folder.meta.get("layer_types")
-    if not record.has_work or types is None:
+    if not record.has_work:
         return Missing.WORK
+    if types is None:
+        return Missing.OLDER_RUN
     dtype, norms = _norms(record, types)
     if dtype is None or not norms:
         return []
@@ -335,9 +337,11 @@ def padding(record: ProgramRecord) -> list[Draft] | Missing:
     """
     if record.steps is None:
         return Missing.STEPS
-    known = (record.folder.meta.get("work") or {}).get("padding") if record.has_work else None
-    if known is None:
+    if not record.has_work:
         return Missing.WORK
+    known = record.folder.meta["work"].get("padding")
+    if known is None:
+        return Missing.OLDER_RUN
     with_mask = [each for each in known if each.get("argument") is not None and each.get("tokens")]
     if not with_mask:
         return Missing.MASKS if known else []

@@ -38,13 +38,15 @@ _COUNT_OF_SPANS = "SELECT count(*) FROM spans WHERE process_id = {process} AND n
 _FORWARD = "DistributedDataParallel.forward"
 # The time of a rank and of all others in each function, in the steps.
 _TIME_OF_FUNCTIONS = """
-    WITH samples AS (SELECT process_id = {process} AS own, duration_ns, frames FROM stacks
+    WITH samples AS (SELECT process_id, frames, sum(duration_ns) AS time_ns FROM stacks
         WHERE thread_id = process_id AND t_ns >= {begin} AND t_ns < {end}
-            AND (process_id = {process} OR process_id IN (SELECT unnest({others}::BIGINT[])))),
-    inside AS (SELECT own, duration_ns, unnest(list_distinct(frames)) AS frame, frames FROM samples)
+            AND (process_id = {process} OR process_id IN (SELECT unnest({others}::BIGINT[])))
+        GROUP BY ALL),
+    inside AS (SELECT process_id, time_ns, unnest(list_distinct(frames)) AS frame, frames FROM samples)
     SELECT frame, max(list_position(frames, frame)) AS depth,
-        coalesce(sum(duration_ns) FILTER (WHERE own), 0)::BIGINT AS own_ns,
-        coalesce(sum(duration_ns) FILTER (WHERE NOT own), 0)::BIGINT AS others_ns
+        coalesce(sum(time_ns) FILTER (WHERE process_id = {process}), 0)::BIGINT AS own_ns,
+        coalesce(sum(time_ns) FILTER (WHERE process_id <> {process}), 0)::BIGINT AS others_ns,
+        (SELECT count(DISTINCT process_id) FROM samples) AS sampled
     FROM inside GROUP BY frame ORDER BY frame
 """
 _LEAST_MATCHED = 0.9  # of the collectives of the rank with most of them
@@ -111,10 +113,12 @@ def _slow_function(
 ) -> str | None:
     """Return the innermost function in which the rank spends most of what it needs longer than the others.
 
-    None without one, or without samples.
+    None without one, or if a rank has no samples.
     """
     of = {"begin": int(steps.begin_ns[0]), "end": int(steps.end_ns[-1])}
     columns = record.fetch(_TIME_OF_FUNCTIONS, process=record.process_id, others=others, **of)
+    if not len(columns["sampled"]) or columns["sampled"][0] <= len(others):
+        return None
     names = np.ma.filled(columns["frame"], "").astype(str)
     excess = columns["own_ns"].astype(np.float64) - columns["others_ns"].astype(np.float64) / len(others)
     chosen = np.flatnonzero(excess >= max(_MOST_OF_LATENESS * lateness_ns, 1))

@@ -125,9 +125,7 @@ class EnergyReaders:
     def increase_j(self, source: _Source, device: str, energy_j: float | Unavailable) -> float | None:
         """Return by how much the counter of a device rises with a source's reading; None without one."""
         if isinstance(energy_j, Unavailable):
-            self._missed[device, source] += 1
-            if self._missed[device, source] >= _MOST_MISSED:
-                self._release(source, device)
+            self.missed(source, device)
             return None
         self._missed.pop((device, source), None)
         is_first = device not in self._last_j
@@ -136,6 +134,17 @@ class EnergyReaders:
         known[source] = energy_j
         is_reader = self._readers.setdefault(device, source) is source
         return max(energy_j - last_j, 0.0) if is_reader else 0.0
+
+    def missed(self, source: _Source, device: str) -> None:
+        """Take in that a source has no reading of a device."""
+        self._missed[device, source] += 1
+        if self._missed[device, source] >= _MOST_MISSED:
+            self._release(source, device)
+
+    def missed_all(self, source: _Source) -> None:
+        """Take in that a source has no devices at all."""
+        for device in [device for device, reader in self._readers.items() if reader is source]:
+            self.missed(source, device)
 
     def forget(self, source: _Source) -> None:
         """Take in that a source has ended."""
@@ -180,6 +189,8 @@ class _Source:
             self._run = label_value(Path(snapshot.run).name.removesuffix(".gpuprof"))
             self._seen_run(snapshot)
         self._processes(snapshot.processes)
+        if isinstance(snapshot.devices, Unavailable):
+            self._energy.missed_all(self)
         for device in _tuple(snapshot.devices):
             self._device(device)
         if isinstance(snapshot.requests, LiveRequestFigures):
@@ -320,6 +331,7 @@ class _Source:
         self._gauge("gpuprof_device_info", 1, key, label_value(each.name or ""), label_value(each.uuid or ""))
         self._gauge("gpuprof_device_lost", int(each.is_lost), key)
         if each.is_lost:
+            self._energy.missed(self, key)
             return
         self._gauge("gpuprof_device_utilization_ratio", each.utilization_share, key)
         self._gauge("gpuprof_device_memory_utilization_ratio", each.memory_utilization_share, key)

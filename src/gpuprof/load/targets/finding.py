@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -111,8 +112,10 @@ def _imported(text: str) -> Any:
         ) from error
     finally:
         # Last from now on: what the module imports later, and no other module, is found there.
-        sys.path.remove(here)
-        sys.path.append(here)
+        with contextlib.suppress(ValueError):  # the module may replace the list
+            sys.path.remove(here)
+        if here not in sys.path:
+            sys.path.append(here)
     if not callable(found):
         raise BenchmarkError(
             "invalid_target_name", f"{text}: {module} has no function {attribute}", hint="check its name"
