@@ -24,7 +24,7 @@ def test_all_figures(tmp_path: Path) -> None:
         "--json",
         "out.json",
     ]
-    options += ["--viewer", f"another={sys.executable} -c 'import time; time.sleep(60)' {{run}} {{pid}}"]
+    options += ["--viewer", f"another={sys.executable} -c 'import time; time.sleep(600)' {{run}} {{pid}}"]
     options += ["--viewer", "broken=/missing/viewer {run}", "--viewer", f"short={sys.executable} -c ''"]
     words = [sys.executable, str(SCRIPT), *options]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)

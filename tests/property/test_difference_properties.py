@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpuprof._native import wall_times
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.compared_runs import union_of
+from gpuprof.run.format import KINDS
 from gpuprof.stats.distributions import student_p_value, student_quantile
 from gpuprof.stats.significance import discoveries, plain_means, welch
 
@@ -89,6 +90,32 @@ def test_a_union_has_every_path_once_and_keeps_pre_order(given_trees: list[CallT
         while before > up:
             before = int(union.parent[before])
         assert before == up
+
+
+def python_tree(*names: str) -> CallTree:
+    """A process in which each function calls the next one."""
+    count = len(names) + 1
+    zeros = np.zeros(count, dtype=np.int64)
+    return CallTree(
+        parent=np.arange(-1, count - 1, dtype=np.int32),
+        kind=np.array([KINDS.index("process")] + [KINDS.index("python")] * len(names), dtype=np.uint8),
+        name=np.arange(count, dtype=np.int32),
+        calls=zeros,
+        total_ns=zeros,
+        own_ns=zeros,
+        threads=zeros.astype(np.int32),
+        process_id=zeros,
+        names=["process", *names],
+    )
+
+
+def test_a_function_whose_definition_has_moved_is_the_same() -> None:
+    new = python_tree("main (train.py:3)", "step (train.py:9)")
+    old = python_tree("main (train.py:2)", "step (train.py:8)", "item (built-in)")
+    union, (of_new, of_old) = union_of([new, old])
+    assert union.names == ["process", "main (train.py:3)", "step (train.py:9)", "item (built-in)"]
+    assert (of_new.tolist(), of_old.tolist()) == ([0, 1, 2], [0, 1, 2, 3])
+    assert len(union_of([new, python_tree("main (other.py:3)")])[0].parent) == 4
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))

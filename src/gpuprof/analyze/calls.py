@@ -128,6 +128,8 @@ def _self_times(tree: CallTree, node: Ints, columns: dict[str, Ints]) -> npt.NDA
 FEWEST = 8  # repetitions; an interval from fewer would mean nothing
 MOST = 20  # blocks
 _PROCESS = KINDS.index("process")
+# What the program does not repeat itself.
+_NOT_REPEATED = [KINDS.index(kind) for kind in ("process", "gc", "compile")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,7 @@ def repeated_node(trees: list[tuple[CallTree, Ints]], nodes: int) -> int | None:
     time = np.zeros(nodes)
     for tree, place in trees:
         calls = np.zeros(nodes, dtype=np.int64)
-        np.add.at(calls, place, np.where(tree.kind == _PROCESS, 0, np.maximum(tree.calls, 0)))
+        np.add.at(calls, place, np.where(np.isin(tree.kind, _NOT_REPEATED), 0, np.maximum(tree.calls, 0)))
         enough &= calls >= FEWEST
         np.add.at(time, place, tree.total_ns.astype(np.float64))
     if not enough.any():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ from gpuprof.analyze.call_tree import CallTree, on_gpu
 from gpuprof.analyze.calls import Blocks, cut_into_blocks, load_calls, load_gpu_calls, repeated_node
 from gpuprof.analyze.difference import Sample
 from gpuprof.run.facts import statuses_of
+from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int64]
 
 TimeWeight = Literal["cpu", "gpu"]
+_PYTHON = KINDS.index("python")
+# Of a frame, as `train (train.py:12)`: an edit above a function moves it.
+_LINE_OF_DEFINITION = re.compile(r":\d+\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +162,9 @@ _Step = tuple[int, str]
 def union_of(trees: Sequence[CallTree]) -> tuple[CallTree, list[Ints]]:
     """Return a tree that has every path of `trees`, and for each of them where its nodes are in it.
 
-    The order of siblings is that of the first tree that has them. Processes are matched by their order, since
-    their ids and names change from run to run. Calls, times and threads of the union are 0; its process ids
+    Names of Python's functions are compared without the line of their definition. The order of siblings is
+    that of the first tree that has them. Processes are matched by their order, since their ids and names
+    change from run to run. Calls, times and threads of the union are 0; its process ids
     are those of the first tree that has the process.
     """
     grown = _Grown()
@@ -183,7 +189,8 @@ class _Grown:
         columns = (tree.parent, tree.kind, tree.name, tree.process_id)
         for parent, kind, name, process in zip(*(column.tolist() for column in columns), strict=True):
             text = tree.names[name]
-            step = (kind, text) if parent >= 0 else (kind, str(processes))
+            same = _LINE_OF_DEFINITION.sub(")", text) if kind == _PYTHON else text
+            step = (kind, same) if parent >= 0 else (kind, str(processes))
             processes += parent < 0
             key = (numbers[parent] if parent >= 0 else -1, step)
             number = self._found.setdefault(key, len(self.parent))

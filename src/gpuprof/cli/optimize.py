@@ -179,7 +179,8 @@ def _text(written: OptimizedModel, options: OptimizeOptions) -> str:
         )
     variants = shlex.quote(f"original:{options.model},optimized:{written.path}")
     trust = " --trust-pickle" if written.path.endswith(".pt2") else ""
-    lines.append(f"compare     gpuprof compare {variants}{trust}")
+    shape = "" if options.input_shape is None else f" --input-shape {','.join(map(str, options.input_shape))}"
+    lines.append(f"compare     gpuprof compare {variants}{shape}{trust}")
     return "\n".join(map(escape_text, lines))
 
 

@@ -22,8 +22,19 @@ class _Extra:
 
 
 _EXTRAS = (
-    _Extra("python", "gpuprof run --python", {"pyinstrument": "pyinstrument"}),
+    _Extra("python", "gpuprof run --profiler pyinstrument", {"pyinstrument": "pyinstrument"}),
     _Extra("report", "HTML and PDF of gpuprof compare", {"jinja2": "jinja2", "plotly": "plotly"}),
+    _Extra(
+        "load",
+        "gpuprof load of servers",
+        {
+            "msgspec": "msgspec",
+            "httptools": "httptools",
+            "grpcio": "grpc",
+            "protobuf": "google.protobuf",
+        },
+    ),
+    _Extra("gpu", "samples of NVIDIA devices", {"nvidia-ml-py": "pynvml"}),
     _Extra("serve", "gpuprof dashboard", {"starlette": "starlette", "uvicorn": "uvicorn"}),
     _Extra("bench", "gpuprof bench, compare, suite and gate", {"scipy": "scipy", "msgspec": "msgspec"}),
     _Extra("bench-data", "data sets of gpuprof compare", {"pandas": "pandas", "pillow": "PIL"}),
@@ -57,7 +68,7 @@ def browser() -> Iterator[Check]:
 def _look_at(extra: _Extra) -> Check:
     found, lacking = [], []
     for package, module in extra.packages.items():
-        if importlib.util.find_spec(module) is None:
+        if not _is_there(module):
             lacking.append(package)
         else:
             found.append(f"{package} {_version(package)}")
@@ -66,6 +77,13 @@ def _look_at(extra: _Extra) -> Check:
         return Check(name, "ok", f"{', '.join(found)}; for {extra.purpose}")
     detail = f"{', '.join(lacking)} not installed, needed for {extra.purpose}"
     return Check(name, "missing", detail, f"pip install '{DISTRIBUTION}[{extra.name}]'")
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
 
 
 def _version(package: str) -> str:
