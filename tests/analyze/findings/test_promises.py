@@ -158,7 +158,9 @@ def test_a_run_that_cannot_be_written_is_compared_only(tmp_path: Path) -> None:
         (TimeRange(0, 9), Outcome.LESS),
         (TimeRange(9, 10), Outcome.HIT),
         (TimeRange(12, 13), Outcome.HIT),
-        (TimeRange(0, 99), Outcome.HIT),
+        (TimeRange(1, 99), Outcome.HIT),
+        (TimeRange(0, 99), Outcome.INCONCLUSIVE),
+        (TimeRange(-50, 12), Outcome.INCONCLUSIVE),
         (TimeRange(21, 99), Outcome.MORE),
     ],
 )

@@ -38,7 +38,7 @@ class Outcome(str, Enum):
 
     `part`: in its part of the step, but the rest changed as well. `drifted`: its part got something else, and
     the rest changed as well, so the cause is unknown. `together`: several causes in one part of the step are
-    gone, which shows their sum only.
+    gone, which shows their sum only. `inconclusive`: the steps vary so much that there may be no gain.
     """
 
     HIT = "hit"
@@ -48,6 +48,7 @@ class Outcome(str, Enum):
     DRIFTED = "drifted"
     NOT_REPAIRED = "not_repaired"
     TOGETHER = "together"
+    INCONCLUSIVE = "inconclusive"
     UNKNOWN = "unknown"
 
 
@@ -175,7 +176,9 @@ def _overlap(predicted: TimeRange, got: TimeRange | None) -> Outcome:
         return Outcome.UNKNOWN
     if got.low_ns > predicted.high_ns:
         return Outcome.MORE
-    return Outcome.LESS if got.high_ns < predicted.low_ns else Outcome.HIT
+    if got.high_ns < predicted.low_ns:
+        return Outcome.LESS
+    return Outcome.INCONCLUSIVE if got.low_ns <= 0 < predicted.low_ns else Outcome.HIT
 
 
 def _together(
