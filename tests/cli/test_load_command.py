@@ -118,6 +118,16 @@ def test_a_closed_pipe_does_not_lose_the_result(
     assert list((tmp_path / "out").glob("*.json"))
 
 
+def test_without_a_folder_no_result_is_replaced(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(3):
+        CliRunner().invoke(cli, ["load", target, "--scenario", "offline", "--count", "5"])
+    found = sorted(each.name for each in tmp_path.iterdir() if each.is_dir() and "load" in each.name)
+    assert found == ["gpuprof-load", "gpuprof-load-2", "gpuprof-load-3"]
+
+
 def test_json_has_the_figures(target: str, tmp_path: Path) -> None:
     words = ["load", target, "--scenario", "offline", "--count", "50", "--json", "--out"]
     done = CliRunner().invoke(cli, [*words, str(tmp_path / "out")])

@@ -26,7 +26,7 @@ from gpuprof.cli.measuring import (
 from gpuprof.cli.options import numbers, seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
 from gpuprof.cli.usage import BadParameter, UsageError
-from gpuprof.load.out_folder import check_writable
+from gpuprof.load.out_folder import check_writable, free_folder
 from gpuprof.load.targets.address import is_address
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ def _report_formats(_context: click.Context, _parameter: click.Parameter, value:
 
         check_formats(formats)
     return formats
+
+
+def _folder(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
+    """Return the given folder, which may exist, or a new one."""
+    return str(free_folder(RESULTS_FOLDER)) if value is None else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,10 +217,9 @@ class LoadCommandOptions(SystemOptions):
 )
 @click.option(
     "--out",
-    default=RESULTS_FOLDER,
-    show_default=True,
+    callback=_folder,
     metavar="DIR",
-    help="Write result.json and requests.parquet to DIR.",
+    help=f"Write result.json and requests.parquet to DIR. Default: {RESULTS_FOLDER}, numbered if it exists.",
 )
 @click.option(
     "--report",
