@@ -52,11 +52,17 @@ def trees(draw: st.DrawFn) -> CallTree:
         taken = {names[other] for other in range(node) if parent[other] == up}
         free = [name for name in "abcdefghijklmnop" if name not in taken]
         names.append(draw(st.sampled_from(free)))
+    return tree_of(parent, ["span"] * len(parent), names)
+
+
+def tree_of(parent: list[int], kinds: list[str], names: list[str]) -> CallTree:
+    """Return a tree without times; roots are processes."""
     count = len(parent)
     zeros = np.zeros(count, dtype=np.int64)
+    is_root = np.array(parent) < 0
     return CallTree(
         parent=np.array(parent, dtype=np.int32),
-        kind=np.where(np.array(parent) < 0, 0, 1).astype(np.uint8),
+        kind=np.where(is_root, KINDS.index("process"), list(map(KINDS.index, kinds))).astype(np.uint8),
         name=np.arange(count, dtype=np.int32),
         calls=zeros,
         total_ns=zeros,
@@ -95,18 +101,7 @@ def test_a_union_has_every_path_once_and_keeps_pre_order(given_trees: list[CallT
 def python_tree(*names: str) -> CallTree:
     """A process in which each function calls the next one."""
     count = len(names) + 1
-    zeros = np.zeros(count, dtype=np.int64)
-    return CallTree(
-        parent=np.arange(-1, count - 1, dtype=np.int32),
-        kind=np.array([KINDS.index("process")] + [KINDS.index("python")] * len(names), dtype=np.uint8),
-        name=np.arange(count, dtype=np.int32),
-        calls=zeros,
-        total_ns=zeros,
-        own_ns=zeros,
-        threads=zeros.astype(np.int32),
-        process_id=zeros,
-        names=["process", *names],
-    )
+    return tree_of([*range(-1, count - 1)], ["python"] * count, ["process", *names])
 
 
 def test_a_function_whose_definition_has_moved_is_the_same() -> None:

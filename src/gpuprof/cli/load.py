@@ -26,7 +26,7 @@ from gpuprof.cli.measuring import (
 from gpuprof.cli.options import numbers, seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
 from gpuprof.cli.usage import BadParameter, UsageError
-from gpuprof.load.out_folder import check_writable, free_folder
+from gpuprof.load.out_folder import check_writable
 from gpuprof.load.targets.address import is_address
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ def _report_formats(_context: click.Context, _parameter: click.Parameter, value:
 
 def _folder(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
     """Return the given folder, which may exist, or a new one."""
-    return str(free_folder(RESULTS_FOLDER)) if value is None else value
+    from gpuprof.record.supervise import free_name
+
+    return str(free_name(RESULTS_FOLDER, suffix="")) if value is None else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 from gpuprof.errors import RunError
@@ -23,13 +21,3 @@ def check_writable(folder: Path) -> None:
         reason = "no permission"
     if reason:
         raise RunError("cannot_write", f"{folder}: cannot be written ({reason})", hint="choose another --out")
-
-
-def free_folder(name: str) -> Path:
-    """Return a folder of this name that does not exist; it has a number if another one does."""
-    return next(each for each in map(Path, _numbered(name)) if not each.exists())
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name}-{number}" for number in count(2))

@@ -130,12 +130,12 @@ def _stem(target: str, *, is_module: bool) -> str:
     return target.rsplit(".", 1)[-1] if is_module else (Path(target).resolve().stem or "program")
 
 
-def free_name(stem: str, folder: Path = Path()) -> Path:
+def free_name(stem: str, folder: Path = Path(), suffix: str = ".gpuprof") -> Path:
     """Return the first of STEM.gpuprof, STEM-2.gpuprof, ... that does not exist in `folder`."""
-    path, count = folder / f"{stem}.gpuprof", 1
+    path, count = folder / f"{stem}{suffix}", 1
     while path.exists():
         count += 1
-        path = folder / f"{stem}-{count}.gpuprof"
+        path = folder / f"{stem}-{count}{suffix}"
     return path
 
 

@@ -36,23 +36,6 @@ _COUNT_OF_READS = """
     SELECT count(*) FROM spans AS reads
     ASOF JOIN (SELECT begin_ns, end_ns FROM steps WHERE process_id = {process}) AS own_steps
         ON reads.start_ns >= own_steps.begin_ns
-    ASOF LEFT JOIN (SELECT start_ns AS update_ns, start_ns + duration_ns AS updated_ns FROM spans
-        WHERE process_id = {process} AND starts_with(name, 'Optimizer.')) AS updates
-        ON reads.start_ns >= updates.update_ns
-    WHERE reads.process_id = {process} AND reads.thread_id = {thread} AND reads.name = 'aten::item'
-        AND reads.start_ns < own_steps.end_ns AND (updated_ns IS NULL OR reads.start_ns >= updated_ns)
-"""
-# A closure runs the model in an optimizer's step: the update is what follows its backward pass.
-_COUNT_OF_READS_WITH_CLOSURES = """
-    WITH calls AS (SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
-        WHERE process_id = {process} AND thread_id = {thread} AND starts_with(name, 'Optimizer.')),
-    passes AS (SELECT start_ns + duration_ns AS passed_ns FROM spans
-        WHERE process_id = {process} AND kind = 'backward'),
-    updates AS (SELECT greatest(begin_ns, coalesce(passed_ns, begin_ns)) AS update_ns, end_ns AS updated_ns
-        FROM calls ASOF LEFT JOIN passes ON end_ns >= passed_ns)
-    SELECT count(*) FROM spans AS reads
-    ASOF JOIN (SELECT begin_ns, end_ns FROM steps WHERE process_id = {process}) AS own_steps
-        ON reads.start_ns >= own_steps.begin_ns
     ASOF LEFT JOIN updates ON reads.start_ns >= updates.update_ns
     WHERE reads.process_id = {process} AND reads.thread_id = {thread} AND reads.name = 'aten::item'
         AND reads.start_ns < own_steps.end_ns AND (updated_ns IS NULL OR reads.start_ns >= updated_ns)
@@ -177,8 +160,7 @@ def _logging_draft(record: ProgramRecord, stretch: Stretch, reads: float) -> Dra
 
 def _logging_evidence(record: ProgramRecord, stretch: Stretch) -> tuple[EvidenceFigure, ...]:
     of = _of_main(record)
-    reads = _COUNT_OF_READS_WITH_CLOSURES if record.has_closures else _COUNT_OF_READS
-    found = [record.figure("reads_in_steps", "count", reads, **of)]
+    found = [record.figure_of_updates("reads_in_steps", "count", _COUNT_OF_READS)]
     if stretch.span is not None:
         found.append(record.figure("span_time", "ns", _TIME_OF_SPAN, **of, name=stretch.span))
     elif stretch.function is not None and stretch.line is not None:

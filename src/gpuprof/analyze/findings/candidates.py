@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
 from gpuprof.analyze.findings.optimizer import time_of_updates
+from gpuprof.analyze.findings.record import step_pattern
 
 if TYPE_CHECKING:
     from gpuprof.analyze.findings.finding import EvidenceFigure
@@ -44,8 +45,8 @@ def other_optimizers(record: ProgramRecord) -> list[Draft] | Missing:
     for each in record.settings.optimizers:
         if each.name in _REPLAYED or each.fused or each.foreach or set(each.devices) != {"cpu"}:
             continue
-        name = f"Optimizer.step#{each.name}.step"
-        spans = record.updates(name.replace("_", r"\_"))
+        pattern = step_pattern(each.name)
+        spans = record.updates(pattern)
         if len(spans):
             values = {
                 "name": each.name,
@@ -53,7 +54,7 @@ def other_optimizers(record: ProgramRecord) -> list[Draft] | Missing:
                 "elements": each.elements,
                 "option": "fused" if each.can_be_fused else "foreach",
             }
-            drafts += _draft(record, Rule.OPTIMIZER, values, spans, time_of_updates(record, name))
+            drafts += _draft(record, Rule.OPTIMIZER, values, spans, time_of_updates(record, pattern))
     return drafts
 
 

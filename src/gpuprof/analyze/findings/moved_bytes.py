@@ -72,8 +72,9 @@ def _kernels(record: ProgramRecord, column: str, values: Iterable[Any], kind: st
 
 def _high_end(record: ProgramRecord, kernels: _Kernels, remaining: float) -> float:
     """Return the most that a replay gains in which a part of the kernels' time remains."""
-    action, factor = ("remove", math.inf) if not remaining else ("speed_up", 1 / remaining)
-    change = Modification(action, "", factor)  # type: ignore[arg-type]
+    change = (
+        Modification("speed_up", "", 1 / remaining) if remaining else Modification("remove", "", math.inf)
+    )
     _, gain, _ = record.replayed([Selection(change, 1, kernels=kernels.is_chosen)])
     return max(gain.high_ns, 0.0) or kernels.time.total_ns * (1 - remaining)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
+from gpuprof.analyze.findings.record import step_pattern
 from gpuprof.analyze.whatif.intervals import Intervals
 from gpuprof.analyze.whatif.selection import Modification, Selection
 
@@ -25,20 +26,7 @@ _SAME_BYTES = ("aten::lerp_", "aten::addcdiv_")
 _AND_ARITHMETIC = (*_SAME_BYTES, "aten::sqrt")
 _FASTEST = 0.8
 _FUSED_AS = {"Adam", "AdamW"}
-_OF_STEPS = """
-    WITH updates AS (SELECT span_id, start_ns AS update_ns, start_ns + duration_ns AS end_ns FROM spans
-        WHERE process_id = {process} AND thread_id = {thread} AND name = {name})
-"""
-# A closure runs the model in a step: the update is what follows its backward pass.
-_AFTER_CLOSURES = """
-    WITH steps_ AS (SELECT span_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
-        WHERE process_id = {process} AND thread_id = {thread} AND name = {name}),
-    calls AS (SELECT start_ns + duration_ns AS called_ns FROM spans
-        WHERE process_id = {process} AND kind = 'backward'),
-    updates AS (SELECT span_id, greatest(begin_ns, coalesce(called_ns, begin_ns)) AS update_ns, end_ns
-        FROM steps_ ASOF LEFT JOIN calls ON end_ns >= called_ns)
-"""
-_TIME_OF_UPDATES = "SELECT sum(end_ns - update_ns)::BIGINT FROM updates"
+_TIME_OF_UPDATES = "SELECT sum(updated_ns - update_ns)::BIGINT FROM updates"
 _ZERO_GRAD = r"Optimizer.zero\_grad#%"
 _ZERO, _ADD = r"aten::%zero\_", r"aten::add\_"
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
@@ -50,24 +38,16 @@ _TIME_OF_ACCUMULATION = """
     SELECT sum(duration_ns)::BIGINT FROM spans
     WHERE process_id = {process} AND kind = 'operator' AND name = 'torch::autograd::AccumulateGrad'
 """
-_STEPS = """
-    SELECT count(*) FROM spans WHERE process_id = {process} AND thread_id = {thread} AND name = {name}
-"""
+_COUNT_OF_UPDATES = "SELECT count(*) FROM updates"
 _COUNT_OF_OPERATORS = """
     SELECT count(*) FROM spans JOIN updates ON parent_id = updates.span_id
     WHERE spans.kind = 'operator' AND spans.start_ns >= update_ns
 """
 
 
-def time_of_updates(record: ProgramRecord, name: str) -> EvidenceFigure:
-    """Return the time in the steps of an optimizer, as `Optimizer.step#SGD.step`, without closures."""
-    return _figure(record, "optimizer_time", "ns", _TIME_OF_UPDATES, name)
-
-
-def _figure(record: ProgramRecord, code: str, unit: str, query: str, name: str) -> EvidenceFigure:
-    updates = _AFTER_CLOSURES if record.has_closures else _OF_STEPS
-    of: dict[str, Value] = {"process": record.process_id, "thread": record.main_thread, "name": name}
-    return record.figure(code, unit, "".join([updates, query]), **of)
+def time_of_updates(record: ProgramRecord, pattern: str) -> EvidenceFigure:
+    """Return the time in the updates of an optimizer, as `Optimizer.step#SGD.step` by its SQL pattern."""
+    return record.figure_of_updates("optimizer_time", "ns", _TIME_OF_UPDATES, pattern)
 
 
 def optimizer(record: ProgramRecord) -> list[Draft] | Missing:
@@ -79,11 +59,11 @@ def optimizer(record: ProgramRecord) -> list[Draft] | Missing:
     drafts = []
     for settings in record.settings.optimizers:
         if _is_loop(settings):
-            name = f"Optimizer.step#{settings.name}.step"
-            spans = record.updates(name.replace("_", r"\_"))
+            pattern = step_pattern(settings.name)
+            spans = record.updates(pattern)
             loop = record.spans(_SAME_BYTES[-1].replace("_", r"\_"), "operator")
             if len(spans) and (spans.covered.place(loop.begin_ns) >= 0).any():
-                drafts.append(_draft(record, settings, spans, name))
+                drafts.append(_draft(record, settings, spans, pattern))
     return drafts
 
 
@@ -132,18 +112,17 @@ def _is_loop(settings: OptimizerSettings) -> bool:
     )
 
 
-def _draft(record: ProgramRecord, settings: OptimizerSettings, spans: NamedSpans, name: str) -> Draft:
+def _draft(record: ProgramRecord, settings: OptimizerSettings, spans: NamedSpans, pattern: str) -> Draft:
     low, high = (
         _gain(record, spans, kept, remaining)
         for kept, remaining in ((_AND_ARITHMETIC, 1.0), (_SAME_BYTES, _FASTEST))
     )
     is_replayed = GainKind.REPLAYED in (low[0], high[0])
     gain = TimeRange(low[1].low_ns, high[1].high_ns) if is_replayed else TimeRange(0.0, high[1].high_ns)
-    of: dict[str, Value] = {"process": record.process_id, "thread": record.main_thread, "name": name}
     evidence = (
-        time_of_updates(record, name),
-        record.figure("optimizer_steps", "count", _STEPS, **of),
-        _figure(record, "optimizer_operators", "count", _COUNT_OF_OPERATORS, name),
+        time_of_updates(record, pattern),
+        record.figure_of_updates("optimizer_steps", "count", _COUNT_OF_UPDATES, pattern),
+        record.figure_of_updates("optimizer_operators", "count", _COUNT_OF_OPERATORS, pattern),
     )
     values = {"name": settings.name, "parameters": settings.parameters, "elements": settings.elements}
     places = Places(spans=spans.typical())

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder, Value
     from gpuprof.run.program_settings import ProgramSettings
 
+_OPTIMIZERS = "Optimizer.%"
 _PAGE_BYTES = 4096
 _STEPS = "SELECT begin_ns, end_ns FROM steps WHERE process_id = {process} ORDER BY begin_ns"
 _NAMED = """
@@ -50,6 +51,20 @@ _IN_MODEL = """
         OR (kind = 'span' AND thread_id = {thread}
             AND (name LIKE 'Optimizer.%' OR name LIKE 'enumerate(DataLoader)#%')))
     ORDER BY start_ns
+"""
+# The calls of optimizers; of a step with a closure, which runs the model, what follows the backward pass.
+_UPDATES = """
+    WITH updates AS (SELECT span_id, start_ns AS update_ns, start_ns + duration_ns AS updated_ns FROM spans
+        WHERE process_id = {process} AND thread_id = {thread} AND name LIKE {pattern} ESCAPE '\\')
+"""
+_UPDATES_AFTER_CLOSURES = """
+    WITH calls AS (SELECT span_id, start_ns AS begin_ns, start_ns + duration_ns AS updated_ns FROM spans
+        WHERE process_id = {process} AND thread_id = {thread} AND name LIKE {pattern} ESCAPE '\\'),
+    passes AS (SELECT start_ns + duration_ns AS passed_ns FROM spans
+        WHERE process_id = {process} AND kind = 'backward'),
+    updates AS (
+        SELECT span_id, greatest(begin_ns, coalesce(passed_ns, begin_ns)) AS update_ns, updated_ns
+        FROM calls ASOF LEFT JOIN passes ON updated_ns >= passed_ns)
 """
 # Spans of torch.distributed's backends, and kernels of NCCL and RCCL.
 _COLLECTIVES = """
@@ -192,6 +207,11 @@ class SampledStacks:
         return int(length[waits].sum())
 
 
+def step_pattern(optimizer: str) -> str:
+    """Return the SQL pattern of the steps of an optimizer's class."""
+    return f"Optimizer.step#{optimizer}.step".replace("_", r"\_")
+
+
 class _ModelCalls(NamedTuple):
     """Calls of layers, the backward pass, optimizers and the loader in columns, by their begin.
 
@@ -305,7 +325,7 @@ class ProgramRecord:
         begin, end = _integers(columns["begin_ns"]), _integers(columns["end_ns"])
         return _ModelCalls(begin, end, is_backward, is_layer, is_update)
 
-    def updates(self, pattern: str = "Optimizer.%") -> NamedSpans:
+    def updates(self, pattern: str = _OPTIMIZERS) -> NamedSpans:
         """Return the main thread's calls of optimizers by an SQL pattern, without closures."""
         spans = self.spans(pattern, "span").on_thread(self.main_thread)
         if not self.has_closures:
@@ -409,6 +429,14 @@ class ProgramRecord:
         with self.folder.reading():
             ((value,),) = self.folder.sql(sql).fetchall()
         return EvidenceFigure(code, None if value is None else float(value), unit, " ".join(sql.split()))
+
+    def figure_of_updates(
+        self, code: str, unit: str, query: str, pattern: str = _OPTIMIZERS
+    ) -> EvidenceFigure:
+        """Return a figure of the table `updates`: those of `updates(pattern)`, with `updated_ns` as end."""
+        updates = _UPDATES_AFTER_CLOSURES if self.has_closures else _UPDATES
+        of: dict[str, Value] = {"process": self.process_id, "thread": self.main_thread, "pattern": pattern}
+        return self.figure(code, unit, "".join([updates, query]), **of)
 
     def without(
         self, time: Intervals, *, remaining: float = 0.0, error_ns: float = 0.0

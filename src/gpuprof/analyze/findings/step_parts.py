@@ -116,17 +116,16 @@ def _times(part: StepPart, record: ProgramRecord, steps: StepTimes) -> tuple[Flo
 
 def _part(part: StepPart, record: ProgramRecord) -> Intervals:
     """Return the time of a part; of OUTSIDE, the time that is not in it."""
-    if part is StepPart.OPTIMIZER or part in _SPANS:
-        return _covered(part, record)
     if part is StepPart.OUTSIDE:
         pauses = _covered(StepPart.COLLECTIONS, record)
         return Intervals.union(
             np.concatenate([record.in_model.begin_ns, pauses.begin_ns]),
             np.concatenate([record.in_model.end_ns, pauses.end_ns]),
         )
-    return record.in_model.without(_covered(StepPart.OPTIMIZER, record)).without(
-        _covered(StepPart.LOADER, record)
-    )
+    if part is StepPart.MODEL:
+        optimizing, loading = (_covered(each, record) for each in (StepPart.OPTIMIZER, StepPart.LOADER))
+        return record.in_model.without(optimizing).without(loading)
+    return _covered(part, record)
 
 
 def _covered(part: StepPart, record: ProgramRecord) -> Intervals:

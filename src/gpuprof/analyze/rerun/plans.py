@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.analyze.findings.finding import RerunProblem, Rule, TimeRange
+from gpuprof.analyze.findings.record import step_pattern
 from gpuprof.analyze.rerun.experiment import Experiment, ExperimentKind
 from gpuprof.analyze.whatif.intervals import Intervals
 
@@ -72,7 +73,7 @@ def _optimizer(record: ProgramRecord, draft: Draft, threads: int) -> Plan | Reru
         "before": {"foreach": False, **({"fused": False} if found.can_be_fused else {})},
         "after": {"fused": True} if found.can_be_fused else {"foreach": True},
     }
-    calls = len(record.updates(f"Optimizer.step#{name}.step".replace("_", r"\_")))
+    calls = len(record.updates(step_pattern(name)))
     time_ns = float(draft.time.total_ns)
 
     def gain(figures: PairFigures, _pairs: Pairs) -> TimeRange:
