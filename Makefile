@@ -24,7 +24,7 @@ test:
 
 run-tests: venv
 	# Several processes share the processors: OpenMP's threads must not spin while they wait.
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=15
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "not slow and not needs" -n $(WORKERS) --dist worksteal --durations=15
 
 # A Python test runs them, and rebuilds what has changed.
 native-tests: $(VENV)/.tools
