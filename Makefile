@@ -93,7 +93,7 @@ $(VENV)/.installed: $(NATIVE) | $(VENV)/.tools
 	touch $@
 
 $(VENV)/.ready: $(NATIVE) | $(VENV)/.tools
-	MAKEFLAGS= $(call INSTALL,--no-build-isolation --editable ".[dev]")
+	MAKEFLAGS= $(call INSTALL,--no-build-isolation --config-settings=cmake.define.GPUPROF_WERROR=ON --editable ".[dev]")
 	touch $@ $(VENV)/.installed
 
 # The optional packages, on top of those of $(VENV): its folder is one more that Python looks into.
