@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof.analyze.processor_waits import read_processor_waits
 from gpuprof.analyze.whatif.intervals import Intervals
 from gpuprof.run.call_sites import waited_in_each_ns
 from gpuprof.run.facts import statuses_of
@@ -22,6 +23,7 @@ from gpuprof.stats.quantiles import Estimate, quantile_so_far
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpuprof.analyze.processor_waits import ProcessorWaits
     from gpuprof.run.folder import RunFolder
 
 CONFIDENCE = 0.9  # with it, five steps have an interval
@@ -120,7 +122,8 @@ class Phases:
     of models without gradients) and "checkpoint"; None where it was not recorded. `startup_ns`, `between_ns`
     and `closing_ns` are the rest before, between and after the steps. Without steps, all of the rest is
     `startup_ns`. `imports_ns` are the main thread's imports before the first step, by package; None without
-    samples of Python stacks. `ranks` are those with steps, in order.
+    samples of Python stacks. `ranks` are those with steps, in order. `processor_waits` are those of the main
+    process, or of the rank with most of them; None if they were not counted.
     """
 
     wall_ns: int
@@ -132,6 +135,7 @@ class Phases:
     ranks: tuple[RankSteps, ...] = ()
     others_ns: dict[str, int | None] = field(default_factory=dict)
     is_trace: bool = False
+    processor_waits: ProcessorWaits | None = None
 
     @property
     def last_rank(self) -> RankSteps | None:
@@ -178,16 +182,21 @@ def read_phases(run: RunFolder) -> Phases | None:
     edges = np.array([begin_ns, first_ns, last_ns, max(end_ns, last_ns)])
     rest = np.diff(edges) - taken.covered_ns(edges[:-1], edges[1:])
     startup_ns, between_ns, closing_ns = rest.tolist()
+    figures = _figures(run, process_id, steps) if steps else None
+    left_out: dict[int, int | None] = {each.process_id: each.steps.left_out for each in ranks}
+    if not ranks:
+        left_out[process_id] = None if figures is None else figures.left_out
     return Phases(
         wall_ns=end_ns - begin_ns,
         startup_ns=startup_ns,
         imports_ns=imports,
-        steps=_figures(run, process_id, steps) if steps else None,
+        steps=figures,
         between_ns=between_ns,
         closing_ns=closing_ns,
         ranks=ranks,
         others_ns=_sums(run, others, has_samples=imports is not None),
         is_trace=is_trace,
+        processor_waits=None if is_trace else read_processor_waits(run, left_out, end_ns - begin_ns),
     )
 
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gpuprof.analyze.processor_waits import Contention, WaitsOf
 from gpuprof.render.page import escaped
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.units import counted, format_duration, format_share
 
 if TYPE_CHECKING:
     from gpuprof.analyze.phases import Phases, RankSteps, StepFigures
+    from gpuprof.analyze.processor_waits import ProcessorWaits
 
 _SHOWN_PACKAGES = 3
 _SHOWN_IMPORTS_NS = 50_000_000
@@ -24,6 +26,10 @@ _OTHER_TEXTS = {
     "generation": "generation",
     "inference": "inference",
     "checkpoint": "checkpoints",
+}
+_CONTENTION_TEXTS = {
+    Contention.OTHER_PROGRAMS: "other programs ran",
+    Contention.UNKNOWN: "other programs ran, or more threads than processors",
 }
 _STEP_TEXTS = {"training": "step", "forward": "forward call", "unknown": "step"}
 
@@ -45,12 +51,28 @@ def step_html(phases: Phases | None) -> str:
 def phase_lines(phases: Phases) -> list[tuple[str, str]]:
     """Return label and text of each line."""
     lines = [("wall time", f"{format_duration(phases.wall_ns)}{_by_phase(phases)}")]
+    if phases.processor_waits is not None:
+        lines.append(("warning", _processor_waits(phases.processor_waits, of_rank=bool(phases.ranks))))
     if phases.ranks:
         lines.append((counted(len(phases.ranks), "rank"), _steps_of_ranks(phases)))
         lines += [("a step", _parts_of_ranks(phases.ranks)), ("waits", _waits_of_ranks(phases.ranks))]
     elif phases.steps is not None:
         lines += [("a step", _parts(phases.steps.parts)), ("waits", _waits(phases.steps.waits or {}))]
     return [line for line in lines if line[1]]
+
+
+def _processor_waits(waits: ProcessorWaits, *, of_rank: bool) -> str:
+    """Return how long threads waited for a processor, and why; empty if that does not change times."""
+    if waits.contention is None:
+        return ""
+    who, when = "threads", "of the time in which they were ready"
+    if waits.of is WaitsOf.STEPS:
+        who, when = "the main thread" + (" of a rank" if of_rank else ""), "of the time in steps"
+    why = _CONTENTION_TEXTS.get(waits.contention)
+    if why is None:
+        threads = counted(waits.busy_threads, "busy thread")
+        why = f"the program has {threads} on {waits.processors:.3g} processor{'s' * (waits.processors != 1)}"
+    return f"{who} waited {format_share(waits.fraction)} {when} for a processor: {why}; times vary"
 
 
 def _by_phase(phases: Phases) -> str:

@@ -398,6 +398,7 @@ FACTORS = Messages(
         "bound": "upper bound",
         "explained": "explained time",
         "steadiness": "steadiness of the steps",
+        "processors": "time with a processor",
         "incomplete": "incomplete run",
     }
 )
@@ -411,6 +412,10 @@ MEANINGS_OF_FACTORS = Messages(
         "steadiness": (
             "1 minus half of the 90% interval of the median step, relative to that step; low if the steps "
             "take different times"
+        ),
+        "processors": (
+            "1 minus the part of the time in which threads waited for a processor: on an idle machine, times "
+            "are shorter"
         ),
         "incomplete": "0.50, because a part of the run is missing",
     }

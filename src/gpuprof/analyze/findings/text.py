@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.findings.finding import Finding, Rerun, RuleResult, TimeRange
     from gpuprof.analyze.findings.promises import Score
     from gpuprof.analyze.findings.step_parts import PartDifference
+    from gpuprof.analyze.processor_waits import ProcessorWaits
 
 OTHER_VERDICTS = {
     Verdict.NOT_SIGNIFICANT: "too small",
@@ -182,6 +183,9 @@ def plain(findings: Findings) -> dict[str, Any]:
         "mean_step_ns": findings.mean_step_ns,
         "rank": findings.rank,
         "missing_ranks": list(findings.missing_ranks),
+        "processor_waits": None
+        if findings.processor_waits is None
+        else _plain_values(findings.processor_waits),
         "findings": [_plain(each) for each in findings],
         "rules": [_plain_values(each) for each in findings.results],
     }
@@ -201,7 +205,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _plain_values(facts: Rerun | RuleResult) -> dict[str, Any]:
+def _plain_values(facts: Rerun | RuleResult | ProcessorWaits) -> dict[str, Any]:
     """Return the fields, with the values of codes."""
     return {name: getattr(value, "value", value) for name, value in asdict(facts).items()}
 
