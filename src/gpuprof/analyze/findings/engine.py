@@ -118,7 +118,7 @@ class Findings(Sequence[Finding]):
     `step_ns` is the median step, `mean_step_ns` the mean one, which gains are a part of; None without steps.
     `rank` is that of the searched process, None for a
     program without ranks. `missing_ranks` were not recorded, or have no steps. `processor_waits` are those of
-    `run.phases()`.
+    `run.phases()`. `unlisted` are findings whose gain is too small, or that are symptoms of another one.
     """
 
     found: tuple[Finding, ...]
@@ -129,6 +129,7 @@ class Findings(Sequence[Finding]):
     rank: int | None = None
     missing_ranks: tuple[int, ...] = ()
     processor_waits: ProcessorWaits | None = None
+    unlisted: tuple[Finding, ...] = ()
 
     def __len__(self) -> int:
         return len(self.found)
@@ -153,6 +154,7 @@ def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
     """
     record = ProgramRecord(folder)
     kept: list[tuple[Draft, Finding]] = []
+    unlisted: list[Finding] = []
     results = []
     for rule, look in RULES.items():
         answer = look(record)
@@ -161,7 +163,9 @@ def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
             continue
         judged = [(draft, _finding(record, draft)) for draft in answer]
         significant = [pair for pair in judged if _is_significant(record, *pair)]
-        kept += [pair for pair in significant if not _is_symptom(kept, pair[0])]
+        listed = [pair for pair in significant if not _is_symptom(kept, pair[0])]
+        kept += listed
+        unlisted += [finding for _, finding in judged if all(finding is not each for _, each in listed)]
         results.append(_result(record, rule, judged, significant))
     if rerun is not None:
         kept, results = _measured(record, rerun, kept, results)
@@ -179,6 +183,7 @@ def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
         rank=record.rank,
         missing_ranks=missing_ranks(record),
         processor_waits=_processor_waits(record),
+        unlisted=tuple(unlisted),
     )
 
 

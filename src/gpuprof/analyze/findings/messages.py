@@ -376,7 +376,8 @@ OUTCOMES = Messages(
         "more": "more than predicted",
         "less": "less than predicted",
         "drifted": "cannot be decided, because the rest of the step changed",
-        "not_repaired": "still found",
+        "not_repaired": "still found, the fix was not applied or has no effect",
+        "reduced": "still found, with less time than before",
         "together": "gone, with others",
         "unknown": "gone, without a comparison",
     }

@@ -135,6 +135,8 @@ def score_text(found: Score) -> str:
         unit = " a step" if each.is_of_step else ""
         lines.append(f"{OUTCOMES.text(each.outcome.value, {})}: {title(each.finding)}")
         lines.append(f"  predicted {_range(each.predicted, each.finding.gain.kind)}{unit}")
+        if each.now is not None:
+            lines.append(f"  now       {_range(each.now, each.finding.gain.kind)}{unit}")
         if each.outcome is Outcome.NOT_REPAIRED:
             continue
         if each.part is not None:
