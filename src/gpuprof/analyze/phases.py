@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from gpuprof.analyze.processor_waits import ProcessorWaits
     from gpuprof.run.folder import RunFolder
 
+# Names of waits that are not those of a function.
+WAIT_FOR_WORKERS = "(data loader workers)"
+WAIT_FOR_ENGINE = "(autograd engine)"
 CONFIDENCE = 0.9  # with it, five steps have an interval
 PARTS = ("forward", "backward", "optimizer", "data", "other")
 _STEPS = (
@@ -36,12 +39,17 @@ _IMPORTS = (
     "SELECT process_id, package, duration_ns FROM imports WHERE phase = 'start-up' "
     "ORDER BY duration_ns DESC, package"
 )
-# Samples of the main thread, whose innermost frame is what it waited in if it waited.
+# Samples of the main thread, whose innermost frame is what it waited in if it waited. Waits for a loader's
+# workers, and for the autograd engine, are named as such.
 _SAMPLES = """
-    SELECT frames[-1] AS name, t_ns, duration_ns,
+    SELECT CASE WHEN 2 * (cpu_ns + coalesce(queued_ns, 0)) >= duration_ns THEN ''
+            WHEN array_to_string(frames, chr(10)) LIKE {loader} ESCAPE '\\' THEN {workers}
+            WHEN contains(frames[-1], '_execution_engine.run_backward') THEN {engine}
+            ELSE frames[-1] END AS name, t_ns, duration_ns,
            coalesce(cpu_ns, -1) AS cpu_ns, coalesce(queued_ns, 0) AS queued_ns
     FROM stacks WHERE process_id = {process} AND thread_id = {process} ORDER BY t_ns
 """
+_TAKING_A_BATCH = r"%\_get\_data (torch/utils/data/dataloader.py%"
 # The backward pass on other threads: the main thread waits for it in the autograd engine.
 _BACKWARD_ELSEWHERE = """
     SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
@@ -77,8 +85,8 @@ class StepFigures:
     the 90% interval of the median, None with fewer than five steps; `mean_interval_ns` is that of the mean.
     The mean includes a cause that only few steps have. `parts` are fractions of the time of
     these steps, None for a part that was not recorded. `waits` are fractions of it, too: what the main thread
-    waited in, by function, without waits for the backward pass on another thread; None without samples of
-    Python stacks.
+    waited in, by function, or `WAIT_FOR_WORKERS` and `WAIT_FOR_ENGINE`, without waits for the backward pass
+    on another thread; None without samples of Python stacks.
     """
 
     count: int
@@ -311,7 +319,13 @@ def _fraction(time: Intervals, steps: list[tuple[Any, ...]]) -> float:
 
 def _waits(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> dict[str, float] | None:
     """Return the functions that the main thread waited in, with fractions of the steps, largest first."""
-    samples = run.columns(_SAMPLES, process=process_id)
+    samples = run.columns(
+        _SAMPLES,
+        process=process_id,
+        loader=_TAKING_A_BATCH,
+        workers=WAIT_FOR_WORKERS,
+        engine=WAIT_FOR_ENGINE,
+    )
     if not len(samples["t_ns"]):
         return None
     duration, end = samples["duration_ns"], samples["t_ns"]

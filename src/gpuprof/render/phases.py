@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gpuprof.analyze.phases import WAIT_FOR_ENGINE, WAIT_FOR_WORKERS
 from gpuprof.analyze.processor_waits import Contention, WaitsOf
 from gpuprof.render.page import escaped
 from gpuprof.text.sanitize import escape_text
@@ -27,6 +28,7 @@ _OTHER_TEXTS = {
     "inference": "inference",
     "checkpoint": "checkpoints",
 }
+_WAIT_TEXTS = {WAIT_FOR_WORKERS: "data loader workers", WAIT_FOR_ENGINE: "autograd engine"}
 _CONTENTION_TEXTS = {
     Contention.OTHER_PROGRAMS: "other programs ran",
     Contention.UNKNOWN: "other programs ran, or more threads than processors",
@@ -165,10 +167,14 @@ def _waits_of_ranks(ranks: Sequence[RankSteps]) -> str:
     }
     largest = sorted(names, key=lambda name: (-max(shares[name])[0], name))[:_SHOWN_WAITS]
     return ", ".join(
-        f"{escape_text(name)} {_least_to_most(shares[name])}"
+        f"{_wait(name)} {_least_to_most(shares[name])}"
         for name in largest
         if max(shares[name])[0] >= _LEAST_WAIT
     )
+
+
+def _wait(name: str) -> str:
+    return _WAIT_TEXTS.get(name) or escape_text(name)
 
 
 def _least_to_most(shares: Sequence[tuple[float, int]]) -> str:
@@ -181,7 +187,7 @@ def _least_to_most(shares: Sequence[tuple[float, int]]) -> str:
 
 def _waits(waits: Mapping[str, float]) -> str:
     largest = [(name, share) for name, share in waits.items() if share >= _LEAST_WAIT][:_SHOWN_WAITS]
-    return ", ".join(f"{escape_text(name)} {format_share(share)}" for name, share in largest)
+    return ", ".join(f"{_wait(name)} {format_share(share)}" for name, share in largest)
 
 
 def _parts(parts: Mapping[str, float | None]) -> str:
