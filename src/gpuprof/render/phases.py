@@ -47,7 +47,7 @@ def step_html(phases: Phases | None) -> str:
     if phases is None or phases.steps is None:
         return ""
     figure = format_duration(phases.steps.median_ns)
-    return f'<div title="Median, main process"><dt>A step</dt><dd>{figure}</dd></div>'
+    return f'<div title="Main process"><dt>Median step</dt><dd>{figure}</dd></div>'
 
 
 def phase_lines(phases: Phases) -> list[tuple[str, str]]:
@@ -57,9 +57,9 @@ def phase_lines(phases: Phases) -> list[tuple[str, str]]:
         lines.append(("warning", _processor_waits(phases.processor_waits, of_rank=bool(phases.ranks))))
     if phases.ranks:
         lines.append((counted(len(phases.ranks), "rank"), _steps_of_ranks(phases)))
-        lines += [("a step", _parts_of_ranks(phases.ranks)), ("waits", _waits_of_ranks(phases.ranks))]
+        lines += [("mean step", _parts_of_ranks(phases.ranks)), ("waits", _waits_of_ranks(phases.ranks))]
     elif phases.steps is not None:
-        lines += [("a step", _parts(phases.steps.parts)), ("waits", _waits(phases.steps.waits or {}))]
+        lines += [("mean step", _parts(phases.steps)), ("waits", _waits(phases.steps.waits or {}))]
     return [line for line in lines if line[1]]
 
 
@@ -190,9 +190,13 @@ def _waits(waits: Mapping[str, float]) -> str:
     return ", ".join(f"{_wait(name)} {format_share(share)}" for name, share in largest)
 
 
-def _parts(parts: Mapping[str, float | None]) -> str:
-    known = [(name, share) for name, share in parts.items() if share is not None]
+def _parts(steps: StepFigures) -> str:
+    """Return the mean step, of which the parts are fractions."""
+    known = [(name, share) for name, share in steps.parts.items() if share is not None]
     if len(known) < 2:
         return ""
     ordered = sorted(known, key=lambda each: (each[0] == "other", -each[1]))
-    return ", ".join(f"{_PART_TEXTS.get(name, name)} {format_share(share)}" for name, share in ordered)
+    whole = "" if steps.mean_ns is None else f"{format_duration(steps.mean_ns)}: "
+    return whole + ", ".join(
+        f"{_PART_TEXTS.get(name, name)} {format_share(share)}" for name, share in ordered
+    )

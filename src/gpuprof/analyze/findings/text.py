@@ -62,7 +62,9 @@ def gain_amount(finding: Finding, mean_step_ns: float | None) -> str:
     """Return the gain of a step, or of the run for a cause outside the steps."""
     gain = finding.gain
     if gain.step is not None and mean_step_ns:
-        return f"{_range(gain.step, gain.kind)} a step ({_share(gain.step, gain.kind, mean_step_ns)})"
+        return (
+            f"{_range(gain.step, gain.kind)} of the mean step ({_share(gain.step, gain.kind, mean_step_ns)})"
+        )
     return f"{_range(gain.run, gain.kind)} of the run"
 
 
