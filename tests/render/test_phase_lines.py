@@ -31,7 +31,7 @@ def test_every_figure_is_in_the_lines() -> None:
     assert step.index("50.0%") < step.index("25.0%")
 
 
-def test_a_percentage_stands_next_to_the_mean_that_it_is_a_part_of() -> None:
+def test_a_percentage_is_printed_with_the_mean_that_it_is_a_part_of() -> None:
     """Each tenth step takes ten times as long: half of the mean step, and nothing of the median one."""
     steps = dataclasses.replace(STEPS, median_ns=0.01 * SECOND, mean_ns=0.019 * SECOND)
     (_, wall), (label, step) = phase_lines(dataclasses.replace(PHASES, steps=steps))

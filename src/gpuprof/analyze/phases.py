@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof.analyze.import_causes import read_import_causes
 from gpuprof.analyze.processor_waits import read_processor_waits
 from gpuprof.analyze.whatif.intervals import Intervals
 from gpuprof.run.call_sites import waited_in_each_ns
@@ -23,6 +24,7 @@ from gpuprof.stats.quantiles import Estimate, quantile_so_far
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpuprof.analyze.import_causes import ImportCauses
     from gpuprof.analyze.processor_waits import ProcessorWaits
     from gpuprof.run.folder import RunFolder
 
@@ -36,8 +38,8 @@ _STEPS = (
     "other_ns FROM steps ORDER BY begin_ns"
 )
 _IMPORTS = (
-    "SELECT process_id, package, duration_ns FROM imports WHERE phase = 'start-up' "
-    "ORDER BY duration_ns DESC, package"
+    "SELECT process_id, package, sum(duration_ns)::BIGINT AS time_ns FROM imports WHERE phase = 'start-up' "
+    "GROUP BY ALL ORDER BY time_ns DESC, package"
 )
 # Samples of the main thread, whose innermost frame is what it waited in if it waited. Waits for a loader's
 # workers, and for the autograd engine, are named as such.
@@ -131,7 +133,8 @@ class Phases:
     and `closing_ns` are the rest before, between and after the steps. Without steps, all of the rest is
     `startup_ns`. `imports_ns` are the main thread's imports before the first step, by package; None without
     samples of Python stacks. `ranks` are those with steps, in order. `processor_waits` are those of the main
-    process, or of the rank with most of them; None if they were not counted.
+    process, or of the rank with most of them; None if they were not counted. `import_causes` are the imports
+    by what the program itself imports, and those of functions.
     """
 
     wall_ns: int
@@ -144,6 +147,7 @@ class Phases:
     others_ns: dict[str, int | None] = field(default_factory=dict)
     is_trace: bool = False
     processor_waits: ProcessorWaits | None = None
+    import_causes: ImportCauses | None = None
 
     @property
     def last_rank(self) -> RankSteps | None:
@@ -204,6 +208,7 @@ def read_phases(run: RunFolder) -> Phases | None:
         ranks=ranks,
         others_ns=_sums(run, others, has_samples=imports is not None),
         is_trace=is_trace,
+        import_causes=None if imports is None else read_import_causes(run, process_id),
         processor_waits=None if is_trace else read_processor_waits(run, left_out, end_ns - begin_ns),
     )
 

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING
 from gpuprof.analyze.phases import WAIT_FOR_ENGINE, WAIT_FOR_WORKERS
 from gpuprof.analyze.processor_waits import Contention, WaitsOf
 from gpuprof.render.page import escaped
+from gpuprof.run.import_times import FIRST_STEP, LATER, START_UP
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.units import counted, format_duration, format_share
 
 if TYPE_CHECKING:
+    from gpuprof.analyze.import_causes import ImportedPackage
     from gpuprof.analyze.phases import Phases, RankSteps, StepFigures
     from gpuprof.analyze.processor_waits import ProcessorWaits
 
 _SHOWN_PACKAGES = 3
 _SHOWN_IMPORTS_NS = 50_000_000
+_SHOWN_OTHERS = 0.05  # of a package's time, that other packages which it imports have
+_SHOWN_FUNCTIONS = 2
+_IMPORT_PHASES = {FIRST_STEP: "the first step", LATER: "later steps"}
 _SHOWN_WAITS = 3
 _LEAST_WAIT = 0.02  # of a step, to be shown
 _SHOWN_DIFFERENCE = 0.02  # of a part of a step, from the rank with least to that with most
@@ -53,6 +58,7 @@ def step_html(phases: Phases | None) -> str:
 def phase_lines(phases: Phases) -> list[tuple[str, str]]:
     """Return label and text of each line."""
     lines = [("wall time", f"{format_duration(phases.wall_ns)}{_by_phase(phases)}")]
+    lines.append(("imports", _imports_by_functions(phases)))
     if phases.processor_waits is not None:
         lines.append(("warning", _processor_waits(phases.processor_waits, of_rank=bool(phases.ranks))))
     if phases.ranks:
@@ -78,7 +84,7 @@ def _processor_waits(waits: ProcessorWaits, *, of_rank: bool) -> str:
 
 
 def _by_phase(phases: Phases) -> str:
-    imports = _imports(phases.imports_ns)
+    imports = _imports(phases)
     others = [(_OTHER_TEXTS[kind], time_ns) for kind, time_ns in phases.others_ns.items() if time_ns]
     if phases.steps is None and not others:
         return f": {imports}" if imports else ""
@@ -93,13 +99,44 @@ def _by_phase(phases: Phases) -> str:
     return ": " + ", ".join(words)
 
 
-def _imports(imports_ns: Mapping[str, int] | None) -> str:
-    total_ns = sum((imports_ns or {}).values())
-    if not imports_ns or total_ns < _SHOWN_IMPORTS_NS:
+def _imports(phases: Phases) -> str:
+    """Return the packages that the program imports, each with the others that it imports."""
+    total_ns = sum((phases.imports_ns or {}).values())
+    if not phases.imports_ns or total_ns < _SHOWN_IMPORTS_NS:
         return ""
-    largest = list(imports_ns.items())[:_SHOWN_PACKAGES]
-    packages = ", ".join(f"{escape_text(name)} {format_duration(time_ns)}" for name, time_ns in largest)
+    causes = phases.import_causes
+    if causes is None:
+        packages = _times(phases.imports_ns)
+    else:
+        packages = ", ".join(map(_imported_package, causes.packages[:_SHOWN_PACKAGES]))
     return f"imports {format_duration(total_ns)}: {packages}"
+
+
+def _imported_package(package: ImportedPackage) -> str:
+    others = {
+        name: time_ns
+        for name, time_ns in package.others_ns.items()
+        if time_ns >= max(_SHOWN_OTHERS * package.total_ns, _SHOWN_IMPORTS_NS)
+    }
+    text = f"{escape_text(package.package)} {format_duration(package.total_ns)}"
+    return f"{text} (of it {_times(others)})" if others else text
+
+
+def _imports_by_functions(phases: Phases) -> str:
+    """Return what functions import that the program calls, and imports after the start-up."""
+    functions = () if phases.import_causes is None else phases.import_causes.functions
+    shown = [each for each in functions if each.total_ns >= _SHOWN_IMPORTS_NS][:_SHOWN_FUNCTIONS]
+    words = []
+    for each in shown:
+        where = [] if each.caller is None else [escape_text(each.caller)]
+        where += [] if each.phase == START_UP else [_IMPORT_PHASES.get(each.phase, escape_text(each.phase))]
+        words.append(f"{format_duration(each.total_ns)} in {', '.join(where)}: {_times(each.modules_ns)}")
+    return "; ".join(words)
+
+
+def _times(times_ns: Mapping[str, int]) -> str:
+    largest = list(times_ns.items())[:_SHOWN_PACKAGES]
+    return ", ".join(f"{escape_text(name)} {format_duration(time_ns)}" for name, time_ns in largest)
 
 
 def _steps(steps: StepFigures) -> list[str]:
