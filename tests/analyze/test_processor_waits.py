@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from run_edits import change_meta
 from simulated_gpu import write_table
 from simulated_program import PROCESS
 from simulated_training import MS, Planted, TrainingHost, settings, train
@@ -74,7 +75,7 @@ def test_the_fraction_is_that_of_the_main_thread_in_the_counted_steps(tmp_path: 
     waits = waits_of(recorded(tmp_path, 0.25))
     assert waits.fraction == pytest.approx(0.25)
     assert (waits.of, waits.contention) == (WaitsOf.STEPS, Contention.OTHER_PROGRAMS)
-    assert (waits.busy_threads, waits.processors) == (1, 4.0)
+    assert (waits.busy_threads, waits.processors) == (2, 4.0)  # an operator uses two
 
 
 def test_without_steps_the_fraction_is_that_of_ready_threads(tmp_path: Path) -> None:
@@ -100,19 +101,35 @@ def test_what_was_not_counted_is_unavailable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("busy_threads", "used", "processors", "contention"),
+    ("busy_threads", "used", "processors", "others", "contention"),
     [
-        (2, 1.2, 2.0, Contention.OTHER_PROGRAMS),
-        (8, 1.9, 2.0, Contention.OWN_THREADS),
-        (8, 1.2, 2.0, Contention.UNKNOWN),
-        (1, 0.5, 1.0, Contention.OTHER_PROGRAMS),
-        (1, 0.5, 0.5, Contention.OWN_THREADS),  # a quota
+        (2, 1.2, 2.0, None, Contention.OTHER_PROGRAMS),
+        (2, 1.2, 2.0, 0.7, Contention.OTHER_PROGRAMS),
+        (8, 1.9, 2.0, None, Contention.OWN_THREADS),
+        (8, 1.2, 2.0, None, Contention.UNKNOWN),
+        (8, 1.2, 2.0, 0.7, Contention.UNKNOWN),
+        (8, 1.2, 2.0, 0.05, Contention.OWN_THREADS),
+        (1, 0.5, 1.0, None, Contention.OTHER_PROGRAMS),
+        (1, 0.5, 0.5, None, Contention.OWN_THREADS),  # a quota
     ],
 )
 def test_the_reason_follows_from_threads_and_processors(
-    busy_threads: int, used: float, processors: float, contention: Contention
+    busy_threads: int, used: float, processors: float, others: float | None, contention: Contention
 ) -> None:
-    assert contention_of(busy_threads, used, processors) is contention
+    waits = ProcessorWaits(0.5, WaitsOf.STEPS, busy_threads, processors, others, None)
+    assert contention_of(waits, used) is contention
+
+
+def test_other_programs_used_what_the_machine_was_busy_without_the_run(tmp_path: Path) -> None:
+    recorded(tmp_path, 0.25, threads=2, cpu=0.5)
+    path = tmp_path / "r.gpuprof"
+    wall_ns = json.loads((path / "meta.json").read_text(encoding="utf-8"))["duration_ns"]
+    change_meta(path, machine_busy_ns=round(1.75 * wall_ns))
+    run = gpuprof.open(path)
+    assert waits_of(run).others == pytest.approx(0.75)
+    assert waits_of(run).contention is Contention.OTHER_PROGRAMS
+    change_meta(path, machine_busy_ns=round(1.01 * wall_ns))
+    assert waits_of(gpuprof.open(path)).contention is Contention.OWN_THREADS
 
 
 def test_more_busy_threads_than_processors_are_the_programs_own(tmp_path: Path) -> None:
@@ -131,8 +148,9 @@ def test_the_waits_are_in_json_and_on_the_first_lines(tmp_path: Path) -> None:
     assert values == {
         "fraction": pytest.approx(0.25),
         "of": "steps",
-        "busy_threads": 1,
+        "busy_threads": 2,
         "processors": 4.0,
+        "others": None,
         "contention": "other_programs",
     }
     phases = run.phases()

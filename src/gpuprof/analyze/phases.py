@@ -195,9 +195,11 @@ def read_phases(run: RunFolder) -> Phases | None:
     rest = np.diff(edges) - taken.covered_ns(edges[:-1], edges[1:])
     startup_ns, between_ns, closing_ns = rest.tolist()
     figures = _figures(run, process_id, steps) if steps else None
-    left_out: dict[int, int | None] = {each.process_id: each.steps.left_out for each in ranks}
+    recorded: dict[int, tuple[int, int] | None] = {
+        each.process_id: (each.steps.left_out, each.steps.total_ns) for each in ranks
+    }
     if not ranks:
-        left_out[process_id] = None if figures is None else figures.left_out
+        recorded[process_id] = None if figures is None else (figures.left_out, figures.total_ns)
     return Phases(
         wall_ns=end_ns - begin_ns,
         startup_ns=startup_ns,
@@ -209,7 +211,7 @@ def read_phases(run: RunFolder) -> Phases | None:
         others_ns=_sums(run, others, has_samples=imports is not None),
         is_trace=is_trace,
         import_causes=None if imports is None else read_import_causes(run, process_id),
-        processor_waits=None if is_trace else read_processor_waits(run, left_out, end_ns - begin_ns),
+        processor_waits=None if is_trace else read_processor_waits(run, recorded, end_ns - begin_ns),
     )
 
 

@@ -7,13 +7,13 @@ all of them. The kernel counts this time for each thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.run.program_settings import usable_processors_of
+from gpuprof.run.program_settings import settings_of, usable_processors_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 # in steps, and the longest tenth of their steps took at most 1.3 times as long as the shortest tenth. The
 # others waited in 11% or more, and that ratio was 1.1 to 35, in half of them above 3.3.
 LEAST_FRACTION = 0.05
-_BUSY = 0.1  # of the wall time that a thread runs or is ready to run
+_BUSY = 0.1  # of the steps, or of the wall time, that a thread runs or is ready to run
 _NO_ROOM = 0.9  # of the processors that the run uses itself
+_NO_OTHERS = 0.1  # processors that other programs use
 # The main thread's samples in its steps, without those that figures leave out.
 _IN_STEPS = """
     SELECT sum(queued_ns) AS queued_ns, sum(duration_ns) AS ready_ns FROM stacks ASOF JOIN (
@@ -66,49 +67,63 @@ class ProcessorWaits:
 
     With steps, `fraction` is the part of the steps in which the main thread waited. Without, it is the part
     of the time in which threads of the process were ready to run. `busy_threads` of all processes ran, or
-    were ready to, for at least a tenth of the wall time. `processors` are those that the program may use, by
-    its affinity and its quota, which may be a part of one.
-    `contention` is None for a fraction that is too small to change times.
+    were ready to, for at least a tenth of the time of all steps, or of the wall time; they are at least those
+    that an operator uses. `processors` are those that the program may use, by its affinity and its quota,
+    which may be a part of one. `others` are the processors that other programs used on average, also those
+    that the program may not use; None if unknown. `contention` is None for a fraction that is too small to
+    change times.
     """
 
     fraction: float
     of: WaitsOf
     busy_threads: int
     processors: float
+    others: float | None
     contention: Contention | None
 
 
 def read_processor_waits(
-    run: RunFolder, left_out: Mapping[int, int | None], wall_ns: int
+    run: RunFolder, steps: Mapping[int, tuple[int, int] | None], wall_ns: int
 ) -> ProcessorWaits | None:
     """Return the waits of the process of several that waited most; None if they were not counted.
 
-    `left_out` has the processes, with the number of first steps that figures leave out; None without steps.
+    `steps` has the processes, each with the number of first steps that figures leave out and the time of all
+    steps; None without steps.
     """
-    fractions = [found for each in left_out.items() if (found := _fraction(run, *each)) is not None]
+    fractions = [
+        found
+        for process_id, own in steps.items()
+        if (found := _fraction(run, process_id, None if own is None else own[0])) is not None
+    ]
     if not fractions or wall_ns <= 0:
         return None
     fraction, of = max(fractions)
-    busy, used = _use(run, wall_ns)
-    processors = usable_processors_of(run)
-    return ProcessorWaits(
+    busy, used_ns = _use(run, max((own[1] for own in steps.values() if own is not None), default=wall_ns))
+    waits = ProcessorWaits(
         fraction=fraction,
         of=of,
-        busy_threads=busy,
-        processors=processors,
-        contention=None if fraction < LEAST_FRACTION else contention_of(busy, used, processors),
+        busy_threads=max(busy, _operator_threads(run)),
+        processors=usable_processors_of(run),
+        others=_others(run, used_ns, wall_ns),
+        contention=None,
     )
+    if fraction < LEAST_FRACTION:
+        return waits
+    return replace(waits, contention=contention_of(waits, used_ns / wall_ns))
 
 
-def contention_of(busy_threads: int, used_processors: float, processors: float) -> Contention:
-    """Return why threads waited.
+def contention_of(waits: ProcessorWaits, used_processors: float) -> Contention:
+    """Return why threads waited, of a run that used so many processors on average.
 
-    As many busy threads as processors do not wait for each other. A run that uses nearly all of the
-    processors' time leaves none to others.
+    Without other programs, it is the run itself. As many busy threads as processors do not wait for each
+    other. A run that uses nearly all of the processors' time leaves none to others.
     """
-    if busy_threads <= processors:
+    if waits.others is not None and waits.others < _NO_OTHERS:
+        return Contention.OWN_THREADS
+    if waits.busy_threads <= waits.processors:
         return Contention.OTHER_PROGRAMS
-    return Contention.OWN_THREADS if used_processors >= _NO_ROOM * processors else Contention.UNKNOWN
+    no_room = used_processors >= _NO_ROOM * waits.processors
+    return Contention.OWN_THREADS if no_room else Contention.UNKNOWN
 
 
 def _fraction(run: RunFolder, process_id: int, left_out: int | None) -> tuple[float, WaitsOf] | None:
@@ -124,10 +139,22 @@ def _ratio(columns: dict[str, Any]) -> float | None:
     return None if queued is None or not ready else min(max(queued / ready, 0.0), 1.0)
 
 
-def _use(run: RunFolder, wall_ns: int) -> tuple[int, float]:
-    """Return the number of busy threads, and how many processors all threads used."""
-    columns = run.columns(_OF_RUN, least=round(_BUSY * wall_ns))
-    return int(columns["busy"][0]), (_value(columns["cpu_ns"]) or 0.0) / wall_ns
+def _use(run: RunFolder, of_ns: int) -> tuple[int, float]:
+    """Return the number of threads that are busy in a time, and the time that all used."""
+    columns = run.columns(_OF_RUN, least=round(_BUSY * of_ns))
+    return int(columns["busy"][0]), _value(columns["cpu_ns"]) or 0.0
+
+
+def _operator_threads(run: RunFolder) -> int:
+    """Return the threads that an operator uses; 0 if unknown."""
+    settings = settings_of(run)
+    return 0 if settings is None or settings.threads is None else settings.threads.intra_op
+
+
+def _others(run: RunFolder, used_ns: float, wall_ns: int) -> float | None:
+    """Return how many processors other programs used; None in older runs, and if it was not recorded."""
+    busy_ns = run.meta.get("machine_busy_ns")
+    return None if busy_ns is None else max(busy_ns - used_ns, 0.0) / wall_ns
 
 
 def _value(column: Any) -> float | None:

@@ -77,6 +77,8 @@ def _processor_waits(waits: ProcessorWaits, *, of_rank: bool) -> str:
     if waits.of is WaitsOf.STEPS:
         who, when = "the main thread" + (" of a rank" if of_rank else ""), "of the time in steps"
     why = _CONTENTION_TEXTS.get(waits.contention)
+    if waits.contention is Contention.OTHER_PROGRAMS and waits.others is not None:
+        why = f"other programs used {waits.others:.1f} processors"
     if why is None:
         threads = counted(waits.busy_threads, "busy thread")
         why = f"the program has {threads} on {waits.processors:.3g} processor{'s' * (waits.processors != 1)}"

@@ -157,12 +157,13 @@ _META_TYPES: dict[str, type] = {
     "counters": dict,
     "layer_types": dict,
     "settings": dict,
+    "machine_busy_ns": int,
     "gpu": dict,
     "stacks": dict,
     "parts": dict,
 }
 # Null where the run has nothing of the kind.
-_MAY_BE_NULL = ("work", "ceilings", "counters", "layer_types", "settings", "gpu", "stacks")
+_MAY_BE_NULL = ("work", "ceilings", "counters", "layer_types", "settings", "machine_busy_ns", "gpu", "stacks")
 
 
 def check_meta(meta: dict[str, Any], path: Path) -> None:
