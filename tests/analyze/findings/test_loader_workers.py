@@ -95,6 +95,23 @@ def test_workers_that_wait_for_work_are_not_to_blame(tmp_path: Path) -> None:
     assert "75.0%" in title(finding)
 
 
+def test_time_in_which_the_main_thread_unpacks_batches_is_not_that_of_workers(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings(workers=1))
+    for _ in range(12):
+        with host.step():
+            with host.span(WORKERS):
+                with host.function(TAKE, *IDLE):
+                    host.sleep(5 * MS)
+                host.work(15 * MS)
+            with host.span("model", "layer"):
+                host.work(10 * MS)
+    (finding,) = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    assert finding.rule is Rule.LOADER
+    assert finding.gain.step is not None
+    assert finding.gain.step.high_ns == pytest.approx(5 * MS)
+    assert finding.cost_step_ns == 20 * MS
+
+
 def test_a_worker_that_was_not_recorded_has_the_functions_of_the_loader(tmp_path: Path) -> None:
     finding = found_with(tmp_path, [])
     assert (finding.values["busy"], finding.values["fetch_function"]) == (None, None)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.findings.fetches import FetchTimes
     from gpuprof.analyze.findings.finding import EvidenceFigure
     from gpuprof.analyze.findings.record import NamedSpans, ProgramRecord
+    from gpuprof.analyze.whatif.intervals import Intervals
     from gpuprof.run.folder import Value
 
 _IN_PROCESS = "enumerate(DataLoader)#\\_SingleProcessDataLoaderIter%"
@@ -90,7 +91,7 @@ def _by_workers(record: ProgramRecord, spans: NamedSpans) -> Draft:
     """
     fetches = fetches_of_workers(record)
     values = _values(record, fetches, is_in_process=False)
-    high = float(spans.covered.total_ns)
+    high = spans.covered.total_ns * _waiting_part(record, spans.covered)
     values["suggested"] = suggested = _more_workers(values)
     if suggested is not None and record.steps is not None:
         within = record.steps.end_ns[-1] - record.steps.begin_ns[0]
@@ -104,6 +105,20 @@ def _by_workers(record: ProgramRecord, spans: NamedSpans) -> Draft:
         _evidence(record, _BY_WORKERS, fetches),
         _places(values, spans),
     )
+
+
+def _waiting_part(record: ProgramRecord, time: Intervals) -> float:
+    """Return the part of the time in the loader in which the main thread waits; 1 if unknown.
+
+    The rest, in which it unpacks batches or has no processor, is not that of workers.
+    """
+    stacks = record.stacks
+    if stacks is None:
+        return 1.0
+    inside = stacks.is_inside(time) & (stacks.cpu_ns >= 0)
+    length = int((stacks.end_ns - stacks.begin_ns)[inside].sum())
+    wanted = int((stacks.cpu_ns + stacks.queued_ns)[inside].sum())
+    return max(1 - wanted / length, 0.0) if length else 1.0
 
 
 def _more_workers(values: Mapping[str, Any]) -> int | None:
