@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 # Names of waits that are not those of a function.
 WAIT_FOR_WORKERS = "(data loader workers)"
-WAIT_FOR_ENGINE = "(autograd engine)"
+WAIT_IN_BACKWARD = "(backward pass)"
+WAIT_FOR_BACKWARD = "(backward pass on another thread)"
 CONFIDENCE = 0.9  # with it, five steps have an interval
 PARTS = ("forward", "backward", "optimizer", "data", "other")
 _STEPS = (
@@ -42,7 +43,7 @@ _IMPORTS = (
     "GROUP BY ALL ORDER BY time_ns DESC, package"
 )
 # Samples of the main thread, whose innermost frame is what it waited in if it waited. Waits for a loader's
-# workers, and for the autograd engine, are named as such.
+# workers, and in the autograd engine, are named as such.
 _SAMPLES = """
     SELECT CASE WHEN 2 * (cpu_ns + coalesce(queued_ns, 0)) >= duration_ns THEN ''
             WHEN array_to_string(frames, chr(10)) LIKE {loader} ESCAPE '\\' THEN {workers}
@@ -87,8 +88,7 @@ class StepFigures:
     the 90% interval of the median, None with fewer than five steps; `mean_interval_ns` is that of the mean.
     The mean includes a cause that only few steps have. `parts` are fractions of the time of
     these steps, None for a part that was not recorded. `waits` are fractions of it, too: what the main thread
-    waited in, by function, or `WAIT_FOR_WORKERS` and `WAIT_FOR_ENGINE`, without waits for the backward pass
-    on another thread; None without samples of Python stacks.
+    waited in, by function, or by one of the names `WAIT_...`; None without samples of Python stacks.
     """
 
     count: int
@@ -331,7 +331,7 @@ def _waits(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> dic
         process=process_id,
         loader=_TAKING_A_BATCH,
         workers=WAIT_FOR_WORKERS,
-        engine=WAIT_FOR_ENGINE,
+        engine=WAIT_IN_BACKWARD,
     )
     if not len(samples["t_ns"]):
         return None
@@ -341,11 +341,18 @@ def _waits(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> dic
     begin, end, names = (end - duration)[own], end[own], samples["name"][own]
     in_steps = Intervals.union(*np.array([step[:2] for step in steps]).T)
     elsewhere = Intervals.union(*run.columns(_BACKWARD_ELSEWHERE, process=process_id).values())
-    time_ns = in_steps.covered_ns(begin, end) - elsewhere.covered_ns(begin, end)
-    time_ns = np.maximum(time_ns, 0) * (waited[own] / duration[own])
+    part = waited[own] / duration[own]
+    time_ns = in_steps.covered_ns(begin, end)
+    handed_ns = np.minimum(elsewhere.covered_ns(begin, end), time_ns)
     found, place = np.unique(np.ma.filled(names, "").astype(str), return_inverse=True)
-    sums = np.bincount(place, time_ns, minlength=len(found)) / max(in_steps.total_ns, 1)
-    return {str(found[at]): float(sums[at]) for at in np.argsort(-sums, kind="stable") if sums[at] > 0}
+    totals = np.bincount(place, (time_ns - handed_ns) * part, minlength=len(found))
+    sums = dict(zip(found.tolist(), totals.tolist(), strict=True))
+    if len(elsewhere):
+        # Between two nodes on the other thread, too.
+        sums[WAIT_FOR_BACKWARD] = float((handed_ns * part).sum()) + sums.pop(WAIT_IN_BACKWARD, 0.0)
+    whole_ns = max(in_steps.total_ns, 1)
+    ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    return {name: time / whole_ns for name, time in ordered if time > 0}
 
 
 def mean_interval(values: npt.NDArray[np.float64]) -> tuple[float, float] | None:

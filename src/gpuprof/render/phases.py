@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuprof.analyze.phases import WAIT_FOR_ENGINE, WAIT_FOR_WORKERS
+from gpuprof.analyze.phases import WAIT_FOR_BACKWARD, WAIT_FOR_WORKERS, WAIT_IN_BACKWARD
 from gpuprof.analyze.processor_waits import Contention, WaitsOf
 from gpuprof.render.page import escaped
 from gpuprof.run.import_times import FIRST_STEP, LATER, START_UP
@@ -33,7 +33,11 @@ _OTHER_TEXTS = {
     "inference": "inference",
     "checkpoint": "checkpoints",
 }
-_WAIT_TEXTS = {WAIT_FOR_WORKERS: "data loader workers", WAIT_FOR_ENGINE: "autograd engine"}
+_WAIT_TEXTS = {
+    WAIT_FOR_WORKERS: "data loader workers",
+    WAIT_IN_BACKWARD: "in the backward pass",
+    WAIT_FOR_BACKWARD: "for the backward pass on another thread",
+}
 _CONTENTION_TEXTS = {
     Contention.OTHER_PROGRAMS: "other programs ran",
     Contention.UNKNOWN: "other programs ran, or more threads than processors",
