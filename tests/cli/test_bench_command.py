@@ -325,6 +325,7 @@ def test_a_profile_is_left_next_to_the_results(bench: Any, run_python: Any, tmp_
     assert "call" in shown
 
 
+@pytest.mark.slow
 def test_the_largest_batch_that_fits_a_budget(bench: Any) -> None:
     words = ("--find-max-batch", "--memory-budget", "100MB", "--json", "--input-shape", "2000000")
     document = json.loads(bench("doubled", *words).stdout)

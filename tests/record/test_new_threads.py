@@ -84,6 +84,7 @@ class TestBesideStackSamples:
         assert announced(run)["aten::cos"] == 1
         assert threading.getprofile() is None
 
+    @pytest.mark.slow
     def test_in_a_program(self, tmp_path: Path, run_python: Callable[..., Any]) -> None:
         (tmp_path / "program.py").write_text(IN_THREADS + "for _ in range(3): in_thread()\n")
         ended = run_python("-m", "gpuprof", "run", "--python", "--out", "r.gpuprof", "program.py")

@@ -336,6 +336,7 @@ def test_a_class_that_is_made_during_the_recording(settings: Settings) -> None:
     assert [each.name for each in settings(program).optimizers] == ["Own"]
 
 
+@pytest.mark.slow
 def test_no_hook_is_left(run_python: Any) -> None:
     done = run_python("-c", ALONE)
     assert (done.stdout, done.stderr) == ("0\n", "")
