@@ -86,7 +86,7 @@ class WhatIf:
         lines.append(f"gain       {gain} ({part})")
         if (step := self.step) is not None:
             gain = format_duration_range(step.low_ns, step.high_ns)
-            lines.append(f"a step     {gain} ({step.share}), {step.steps:,} steps")
+            lines.append(f"mean step  {gain} ({step.share}), {step.steps:,} steps")
         factors = ", ".join(f"{name} {value:.2f}" for name, value in self.factors.items())
         lines.append(f"confidence {self.confidence:.2f} ({factors})")
         return "\n".join(lines)
