@@ -114,6 +114,37 @@ def test_a_comparison_that_was_cut_off_continues_without_repeating(tmp_path: Pat
     assert note("restored_runs", restored=3, runs=4) in finished.document.notes
 
 
+class CutOff(Watch):
+    """Interrupts the last of four process runs, once its first batch size is measured."""
+
+    def __call__(self, seen: RunEvent) -> None:
+        super().__call__(seen)
+        if len(self.ended) == 3 and seen.event.state is State.MEASURED:
+            self.ended.append("interrupted")
+            raise KeyboardInterrupt
+
+
+def test_headline_and_rows_of_an_interrupted_comparison_are_of_the_same_rounds(tmp_path: Path) -> None:
+    wanted = plan(variant("one"), variant("two"), batch_sizes=(1, 2))
+    cut_off = carry_out(wanted, tmp_path, watch=CutOff()).document
+    other = cut_off.variants[1]
+    assert [[each.launches for each in variant.batches] for variant in cut_off.variants] == [[1, 1], [1, 1]]
+    compared = [other.comparison, *(each.comparison for each in other.batches)]
+    assert [each and (each.old_launches, each.new_launches) for each in compared] == [(1, 1)] * 3
+    ratios = [each.comparison.ratio for each in other.batches if each.comparison is not None]
+    assert other.comparison is not None
+    assert other.comparison.ratio == pytest.approx(np.sqrt(np.prod(ratios)))
+    assert cut_off.method.launches_done == 2
+    facts = {each.code: each.values for each in cut_off.notes}
+    assert facts["interrupted"] == {"runs": 2, "planned": 4, "left_out": 1}
+    assert cut_off.summary.headline.code == "headline_interrupted"
+    # The one that is left out is kept: one is missing.
+    watch = Watch()
+    finished = carry_out(wanted, tmp_path, watch=watch).document
+    assert len(watch.ended) == 1
+    assert [[each.launches for each in variant.batches] for variant in finished.variants] == [[2, 2], [2, 2]]
+
+
 def test_one_that_had_completed_begins_again_unless_resumed(tmp_path: Path) -> None:
     wanted = plan(variant("one"), launches=1)
     counts = []
