@@ -63,13 +63,14 @@ class SessionResult:
 
 @dataclass(slots=True)
 class BenchFinding:
-    """What a benchmark found besides the figures of each batch size."""
+    """What a benchmark found besides the figures of each batch size; `interrupted` before its end."""
 
     session: SessionResult
     verdicts: dict[int, TargetVerdict] = field(default_factory=dict)
     largest: LargestBatch | None = None
     startup: dict[str, Startup | None] = field(default_factory=dict)
     memory_ended: Failure | None = None
+    interrupted: bool = False
 
     def more(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -88,4 +89,5 @@ class BenchFinding:
             "verdicts": self.verdicts,
             "largest_batch": to_plain(self.largest),
             "profile": session.profile,
+            "interrupted": self.interrupted,
         }
