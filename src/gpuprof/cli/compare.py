@@ -29,6 +29,7 @@ from gpuprof.cli.options import ListsCommand, fraction, measuring_options, typed
 from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.text.sanitize import escape_text
+from gpuprof.text.units import counted
 
 if TYPE_CHECKING:
     from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument
@@ -299,9 +300,10 @@ def _exit(document: ComparisonDocument) -> None:
         first = failed[0]
         values = {} if first.failure is None else first.failure.values
         why = values.get("message", first.failure)
+        variants = counted(len(document.variants), "variant")
         raise BenchmarkError(
             "variants_failed",
-            f"{len(failed)} of {len(document.variants)} variants failed, {first.name} first: {why}",
+            f"{len(failed)} of {variants} failed, {first.name} first: {why}",
             hint=f"{values.get('hint') or 'correct them'}; --resume keeps the process runs of the others",
         )
     chosen = _chosen(document)

@@ -20,7 +20,7 @@ from gpuprof.bench.report import summary
 from gpuprof.bench.report.formatting import degraded_class
 from gpuprof.stats.quantiles import Estimate
 from gpuprof.text.table import Column, text_table, wrapped
-from gpuprof.text.units import format_bytes, format_count, format_quantity
+from gpuprof.text.units import counted, format_bytes, format_count, format_quantity
 
 T = TypeVar("T")
 Columns = Mapping[str, Callable[[T], str]]
@@ -151,7 +151,7 @@ def traffic_text(traffic: TrafficFigures) -> str:
     split = " to ".join(f"{100 * fraction:.4g}" for fraction in traffic.split)
     count = sum(each.requests for each in traffic.arms)
     reasons = "; ".join(map(str, traffic.advice.because))
-    runs = f"{count:,} requests in {traffic.launches} process runs"
+    runs = f"{counted(count, 'request')} in {counted(traffic.launches, 'process run')}"
     advice = [f"advice: {traffic.advice.text}", f"because {reasons}"]
     blocks = (
         wrapped(f"traffic {split} between {first} and {second}: {runs}"),
