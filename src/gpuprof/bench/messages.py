@@ -69,8 +69,9 @@ def _interrupted(values: Values) -> str:
 
 def _failed(values: Values) -> str:
     """Return a failure with its hint, which files of earlier versions have in the message."""
-    hint = values.get("hint")
-    return f"{values['message']}; hint: {hint}" if hint else str(values["message"])
+    hint, runs = values.get("hint"), values.get("failed_runs", 1)
+    message = f"in {runs} process runs: {values['message']}" if runs > 1 else str(values["message"])
+    return f"{message}; hint: {hint}" if hint else message
 
 
 def _warmup(values: Values) -> str:

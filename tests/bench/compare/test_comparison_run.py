@@ -86,6 +86,29 @@ def test_what_fails_to_load_or_crashes_leaves_the_others_be(tmp_path: Path) -> N
     assert Counter(watch.ended) == dict.fromkeys(told, 2)
 
 
+def test_a_variant_that_fails_in_each_process_run_is_reported_once_with_their_number(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # It loads in the first process run only, so that later ones are tried.
+    (tmp_path / "model.py").write_text(
+        "from pathlib import Path\n"
+        "def build():\n"
+        "    Path(__file__ + '.loaded').touch(exist_ok=False)\n"
+        "    return lambda batch: batch * 2\n"
+    )
+    words = [f"good:{MODELS}:doubled,bad:{tmp_path / 'model.py'}:build", "--input-shape", "3"]
+    words += ["--batch-sizes", "1", "--launches", "3", "--iterations", "20", "--warmup", "1", "--no-accuracy"]
+    assert execute(["compare", *words, "--output-dir", str(tmp_path / "out")]) == 2
+    printed = capfd.readouterr()
+    assert [text.count("FileExistsError") for text in (printed.out, printed.err)] == [1, 1]
+    (failure,) = [
+        each["failure"]
+        for each in json.loads((tmp_path / "out" / "report.json").read_text())["variants"]
+        if each["failure"] is not None
+    ]
+    assert failure["values"]["failed_runs"] == 2
+
+
 def test_a_fixed_number_of_calls_fills_all_quantiles_with_a_warning(tmp_path: Path) -> None:
     (one, _) = carry_out(plan(variant("one"), variant("two")), tmp_path).document.variants
     (batch,) = one.batches
@@ -459,10 +482,10 @@ def test_process_runs_after_a_failure_are_reported_as_skipped(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     models = f"good:{MODELS}:doubled,bad:{MODELS}:raising"
-    words = ["--launches", "2", "--iterations", "5", "--warmup", "1", "--input-shape", "3", "--no-accuracy"]
+    words = ["--launches", "4", "--iterations", "5", "--warmup", "1", "--input-shape", "3", "--no-accuracy"]
     code = execute(["compare", models, *words, "--report", "md", "--output-dir", str(tmp_path / "out")])
     assert code == 2
     told = capfd.readouterr().err
     assert told.count(": failed: ") == 1
     assert told.count("bad: skipped") == 1
-    assert "1 of 2 variants failed, bad first" in told
+    assert "1 of 2 variants failed (bad)" in told

@@ -167,7 +167,8 @@ def _no_run(failure: Failure) -> Diagnostic:
 def _failure(each: VariantResult, status: VariantStatus) -> Diagnostic | None:
     if each.session.failure is not None:
         found = failure_of(each.session.failure)
-        return error("failed", failure=found.code.value, message=found.message, hint=found.hint)
+        values = {"failure": found.code.value, "message": found.message, "hint": found.hint}
+        return error("failed", **values, failed_runs=each.session.failed_runs)
     return None if status == VariantStatus.MEASURED else error("not_measured")
 
 

@@ -32,7 +32,11 @@ def document_text(document: ComparisonDocument) -> str:
     """Return the headline, the table, what to do next, warnings and notes."""
     measurements = [(each, batch) for each in document.variants for batch in each.batches]
     findings = list(_findings(document))
-    steps = [f"- {action}: {reason}" for action, reason in map(summary.advice, document.recommendations)]
+    failures = {str(each.failure) for each in document.variants if each.failure is not None}
+    steps = []
+    for action, reason in map(summary.advice, document.recommendations):
+        # A failure has been shown with its variant.
+        steps.append(f"- {action}" if not reason or reason in failures else f"- {action}: {reason}")
     notes = [f"note: {each}" for each in document.notes]
     blocks = (
         wrapped(summary.headline(document)),

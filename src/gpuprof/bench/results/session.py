@@ -41,13 +41,17 @@ class Startup:
 
 @dataclass(slots=True)
 class SessionResult:
-    """The batch sizes that were measured, the start-up of each process run, and what ended the session."""
+    """The batch sizes that were measured, the start-up of each process run, and what ended the session.
+
+    `failed_runs` counts the process runs that failed; `failure` is that of the first one.
+    """
 
     spec: SystemSpec
     settings: JobSettings
     batches: list[BatchResult] = field(default_factory=list)
     startups: list[Startup] = field(default_factory=list)
     failure: GpuprofError | None = None
+    failed_runs: int = 0
     profile: str | None = None
 
     def batch(self, batch_size: int) -> BatchResult | None:
