@@ -21,6 +21,7 @@ from live_snapshots import snapshot
 from refusals import refused, refused_command
 from waiting import wait_until
 
+import gpuprof
 from gpuprof.bench.results.batch import Stamp
 from gpuprof.bench.results.files import document_of, to_json
 from gpuprof.cli.main import execute
@@ -135,6 +136,13 @@ def test_a_recorded_program_raises_alerts_of_its_process(
         assert (alert["rule"], alert["run"]) == ("steps", "live.gpuprof")
     finally:
         program.close()
+
+
+def test_a_run_that_has_ended_is_bad_input(tmp_path: Path) -> None:
+    with gpuprof.profile(out=tmp_path / "ended.gpuprof", gpu=False):
+        pass
+    assert execute(["alert", str(tmp_path / "ended.gpuprof")]) == 2
+    refused_command(["alert", str(tmp_path / "ended.gpuprof")], "not_recording")
 
 
 def test_wrong_input_is_one_line(tmp_path: Path) -> None:
