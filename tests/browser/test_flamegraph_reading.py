@@ -7,7 +7,20 @@ import re
 from typing import Any
 
 import pytest
-from pages import ADDMM, CONTRAST, STEP, Rows, background, cell_of, cells, click, make_page, pixel, state
+from pages import (
+    ADDMM,
+    CONTRAST,
+    STEP,
+    Rows,
+    background,
+    cell_of,
+    cells,
+    click,
+    make_page,
+    next_frames,
+    pixel,
+    state,
+)
 
 from gpuprof.analyze.kernel_labels import kernel_labels
 
@@ -268,6 +281,35 @@ def test_untracked_time_is_a_cell_of_its_own(open_page: Any) -> None:
     assert "untracked" in page.locator("#legend").inner_text()
     row = page.locator("#rows tr", has_text="untracked").locator("td").all_inner_texts()
     assert row[:6] == ["process", "25.0 ms", "20.0%", "25.0 ms", "–", "–"]
+
+
+# ---- the legend ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_legend_is_above_the_picture_and_names_what_is_drawn(open_page: Any, scheme: str) -> None:
+    rows = [*STEP, (1, "python", "main", 0, 25), (1, "waiting", "join", 0, 0)]
+    page = open_page(make_page(rows), color_scheme=scheme)
+    legend, stage = (page.locator(each).bounding_box() for each in ("#legend", "#stage"))
+    assert legend["y"] + legend["height"] <= stage["y"]
+    texts = [each.rsplit(" ", 1) for each in page.locator("#legend li").all_inner_texts()]
+    kinds = ["process", "span", "layer", "operator", "backward", "Python"]
+    assert [text for text, _ in texts] == kinds
+    assert [share for _, share in texts] == ["0.0%", "8.0%", "4.0%", "60.0%", "8.0%", "20.0%"]
+    colors = page.locator("#legend i").evaluate_all(
+        "all => all.map(i => getComputedStyle(i).backgroundColor)"
+    )
+    assert len(set(colors)) == len(kinds)
+    assert page.locator("#legend-small").is_hidden()
+
+
+def test_the_legend_explains_gray_cells_where_there_are_any(open_page: Any) -> None:
+    many = [(0, "operator", f"op {number}", 1, 1) for number in range(5000)]
+    page = open_page(make_page([STEP[0], *many, (0, "layer", "fc", 1, 5000)]))
+    assert page.locator("#legend-small").is_visible()
+    page.evaluate("window.__gpuprof.zoom(5001)")
+    next_frames(page)
+    assert page.locator("#legend-small").is_hidden()
 
 
 # ---- the saved picture -----------------------------------------------------------------------
