@@ -17,12 +17,17 @@ from pages import (
     cells,
     click,
     make_page,
+    make_tree,
     next_frames,
     pixel,
     state,
 )
 
 from gpuprof.analyze.kernel_labels import kernel_labels
+from gpuprof.analyze.metrics import Weight
+from gpuprof.render.flame_views import weight_views
+from gpuprof.render.flamegraph import flamegraph_page
+from gpuprof.render.shown_tree import placed_tree
 
 ENGINE = "autograd::engine::evaluate_function: "
 FORWARD = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -295,7 +300,7 @@ def test_the_legend_is_above_the_picture_and_names_what_is_drawn(open_page: Any,
     texts = [each.rsplit(" ", 1) for each in page.locator("#legend li").all_inner_texts()]
     kinds = ["process", "span", "layer", "operator", "backward", "Python"]
     assert [text for text, _ in texts] == kinds
-    assert [share for _, share in texts] == ["0.0%", "8.0%", "4.0%", "60.0%", "8.0%", "20.0%"]
+    assert [share for _, share in texts] == ["0.00%", "8.0%", "4.0%", "60.0%", "8.0%", "20.0%"]
     colors = page.locator("#legend i").evaluate_all(
         "all => all.map(i => getComputedStyle(i).backgroundColor)"
     )
@@ -310,6 +315,33 @@ def test_the_legend_explains_gray_cells_where_there_are_any(open_page: Any) -> N
     page.evaluate("window.__gpuprof.zoom(5001)")
     next_frames(page)
     assert page.locator("#legend-small").is_hidden()
+
+
+# ---- narrow controls -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1400, 1000, 390])
+def test_the_chosen_text_of_a_control_is_not_cut_off(open_page: Any, width: int) -> None:
+    tree = make_tree(STEP)
+    shown = placed_tree(tree)
+    views = weight_views(shown, [Weight("main", tree), Weight("cpu", tree)])
+    html = flamegraph_page(shown, title="A step", subtitle="test", views=views, calls=9)
+    page = open_page(html, viewport={"width": width, "height": 900})
+    assert page.locator("#weight option:checked").inner_text() == "Width: Main process, wall time"
+    # A copy that nothing limits has the room that the longest text needs.
+    needed = """select => {
+        const copy = select.cloneNode(true);
+        copy.removeAttribute("id");
+        copy.style.maxWidth = "none";
+        copy.style.position = "absolute";
+        select.after(copy);
+        const { width } = copy.getBoundingClientRect();
+        copy.remove();
+        return width;
+    }"""
+    for select in page.locator(".toolbar select:visible").all():
+        assert select.bounding_box()["width"] >= select.evaluate(needed)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 # ---- the saved picture -----------------------------------------------------------------------
