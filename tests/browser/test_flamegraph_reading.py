@@ -295,7 +295,7 @@ def test_untracked_time_is_a_cell_of_its_own(open_page: Any) -> None:
 def test_the_legend_is_above_the_picture_and_names_what_is_drawn(open_page: Any, scheme: str) -> None:
     rows = [*STEP, (1, "python", "main", 0, 25), (1, "waiting", "join", 0, 0)]
     page = open_page(make_page(rows), color_scheme=scheme)
-    legend, stage = (page.locator(each).bounding_box() for each in ("#legend", "#stage"))
+    legend, stage = (page.locator(each).bounding_box() for each in (".legends", "#stage"))
     assert legend["y"] + legend["height"] <= stage["y"]
     texts = [each.rsplit(" ", 1) for each in page.locator("#legend li").all_inner_texts()]
     kinds = ["process", "span", "layer", "operator", "backward", "Python"]

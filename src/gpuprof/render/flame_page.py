@@ -21,9 +21,10 @@ from gpuprof.analyze.compared_runs import (
 )
 from gpuprof.analyze.difference import Sample, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.layer_groups import classes_of_layers
-from gpuprof.analyze.metrics import WEIGHTS, chosen_weight, weights_of
+from gpuprof.analyze.metrics import WEIGHTS, Weight, chosen_weight, weights_of
 from gpuprof.analyze.phases import read_phases
 from gpuprof.analyze.roofline.build import build_roofline
+from gpuprof.analyze.step_times import read_step_times
 from gpuprof.analyze.tree_work import bounds, layer_types
 from gpuprof.errors import RunError
 from gpuprof.render.findings import finding_cards
@@ -38,12 +39,15 @@ from gpuprof.render.flame_views import (
 )
 from gpuprof.render.flamegraph import call_count, flamegraph_page
 from gpuprof.render.page import page_notes, page_subtitle, page_title
+from gpuprof.render.phases import steps_text
 from gpuprof.render.pruned_tree import Pruned, pruned
 from gpuprof.render.shown_tree import Shown, placed_tree
+from gpuprof.render.step_cards import StepCards, step_cards
 from gpuprof.run.folder import RunFolder
 
 if TYPE_CHECKING:
     from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.analyze.phases import Phases
     from gpuprof.render.timeline import Slices
 
 LoadedRun = tuple[RunFolder, "CallTree"]
@@ -69,6 +73,7 @@ def run_page(
     whole = placed_tree(tree)
     views, colorings = weight_views(whole, weights), _colorings(whole, folder, tree)
     page = Pruned(whole, views, colorings) if is_full else pruned(whole, views, colorings)
+    phases = read_phases(folder)
     return flamegraph_page(
         page.shown,
         title=page_title(folder.path, folder.meta),
@@ -81,11 +86,26 @@ def run_page(
         whole=first_of(whole, views[first]),
         calls=call_count(tree),
         slices=slices,
-        phases=read_phases(folder),
+        phases=phases,
+        steps=_steps(folder, tree, weights, whole, phases),
         classes=classes_of_layers(folder.meta),
         cards=finding_cards(folder, page.shown),
         is_flat=is_flat,
     )
+
+
+def _steps(
+    folder: RunFolder, tree: CallTree, weights: Sequence[Weight], whole: Shown, phases: Phases | None
+) -> StepCards | None:
+    """Return what the cards count of a run with steps; None for another."""
+    if phases is None or (phases.steps is None and not phases.ranks):
+        return None
+    try:
+        with folder.reading():
+            times = read_step_times(folder, tree, weights)
+    except RunError:
+        return None  # of a damaged table: the tree is complete without it
+    return None if times is None else step_cards(whole, times, steps_text(phases))
 
 
 def _colorings(shown: Shown, folder: RunFolder, tree: CallTree) -> list[Coloring]:

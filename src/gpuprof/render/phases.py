@@ -42,6 +42,13 @@ def step_html(phases: Phases | None) -> str:
     return f'<div title="Median, main process"><dt>A step</dt><dd>{figure}</dd></div>'
 
 
+def steps_text(phases: Phases) -> str:
+    """Return which steps figures "per step" are of: those after the warm-up."""
+    if phases.steps is None:
+        return f"the steps of {counted(len(phases.ranks), 'rank')}"
+    return counted(phases.steps.count - phases.steps.warm_up_steps, _STEP_TEXTS[phases.steps.kind])
+
+
 def phase_lines(phases: Phases) -> list[tuple[str, str]]:
     """Return label and text of each line."""
     lines = [("wall time", f"{format_duration(phases.wall_ns)}{_by_phase(phases)}")]

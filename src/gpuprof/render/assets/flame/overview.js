@@ -5,9 +5,10 @@ import { formatCount, formatFraction } from "../kit/format.js";
 import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { exactQuery } from "../kit/table.js";
 import { search } from "./actions.js";
+import { fullTree } from "./folding.js";
 import { formatChange, formatRatio, judgedState, sidesText, SIGNIFICANT } from "./difference.js";
 import { nameText, plainName, rowKey } from "./nodes.js";
-import { amountText } from "./tree.js";
+import { amountText, stepsPart } from "./tree.js";
 
 const WITHOUT_CARD = ["process", "waiting"];
 
@@ -158,22 +159,29 @@ function newCard(app, group, title, ...figures) {
 
 function amountCards(app, groups) {
   const { tree } = app;
+  const part = stepsPart(fullTree(app));
+  if (part) return part.rows.map(([name, kind, own]) => amountCard(app, namedGroup(tree, name, kind, own), part.whole));
   // Untracked time is a cell, a row and in the legend; a card would only show that a program starts.
   // Waits use no processor.
   const calls = groups.filter((group) => group.own > 0 && !WITHOUT_CARD.includes(groupKind(tree, group)));
-  return calls
-    .slice(0, CARDS)
-    .map((group) =>
-      newCard(
-        app,
-        group,
-        ` (${groupKind(tree, group)})`,
-        newElement("span", formatFraction(group.own, tree.whole), "share"),
-        " ",
-        newElement("span", amountText(tree, group.own), "time"),
-        fractionBar(tree, group),
-      ),
-    );
+  return calls.slice(0, CARDS).map((group) => amountCard(app, group, tree.whole));
+}
+
+function namedGroup(tree, name, kind, own) {
+  return { name, kind, own, text: nameText(tree, name, kind) };
+}
+
+function amountCard(app, group, whole) {
+  const { tree } = app;
+  return newCard(
+    app,
+    group,
+    ` (${groupKind(tree, group)})`,
+    newElement("span", formatFraction(group.own, whole), "share"),
+    " ",
+    newElement("span", amountText(tree, group.own), "time"),
+    fractionBar(tree, group, whole),
+  );
 }
 
 function changeCards(app, groups) {
@@ -210,10 +218,10 @@ function changeSummary({ tree }, groups) {
   return `Difference of two sides, ${sidesText(tree.diff.whole)}. ${changes}`;
 }
 
-export function fractionBar(tree, group) {
+export function fractionBar(tree, group, whole = tree.whole) {
   const bar = newElement("span", undefined, "bar");
   const fill = newElement("span");
-  fill.style.width = `${tree.whole > 0 ? (100 * group.own) / tree.whole : 0}%`;
+  fill.style.width = `${whole > 0 ? Math.min(100, (100 * group.own) / whole) : 0}%`;
   fill.style.background = `var(--kind-${groupKind(tree, group)})`;
   bar.append(fill);
   return bar;
