@@ -79,11 +79,20 @@ def weight_views(shown: Shown, weights: Sequence[Weight]) -> list[View]:
         own = shown.own(np.maximum(weight.tree.own_ns, 0)).astype(np.float64)
         total = shown.total(weight.tree.total_ns, own).astype(np.float64)
         label, measure, noun = _WORDS[weight.name]
+        if weight.ranks:
+            label, measure = _of_ranks(weight.ranks)
         facts = {"label": label, "measure": measure, "time": noun, "unit": weight.unit}
         facts["note"] = readable("; ".join(weight.notes))
         columns = {"own": own.astype("<f8"), "inside": (total - own).astype("<f8")}
         views.append(View(weight.name, facts, columns, own, total))
     return views
+
+
+def _of_ranks(ranks: Sequence[int]) -> tuple[str, str]:
+    """Return the name in a list and the heading of the sum of wall times of ranks."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}, wall time", f"Wall time, rank {ranks[0]}"
+    return "Ranks, wall time", f"Wall time, {len(ranks)} ranks added up"
 
 
 def first_of(shown: Shown, view: View) -> CallTree:

@@ -51,7 +51,7 @@ def steps_text(phases: Phases) -> str:
 
 def phase_lines(phases: Phases) -> list[tuple[str, str]]:
     """Return label and text of each line."""
-    lines = [("wall time", f"{format_duration(phases.wall_ns)}{_by_phase(phases)}")]
+    lines = [("wall time", f"{_ranks_before(phases)}{format_duration(phases.wall_ns)}{_by_phase(phases)}")]
     if phases.ranks:
         lines.append((counted(len(phases.ranks), "rank"), _steps_of_ranks(phases)))
         lines += [("a step", _parts_of_ranks(phases.ranks)), ("waits", _waits_of_ranks(phases.ranks))]
@@ -60,11 +60,25 @@ def phase_lines(phases: Phases) -> list[tuple[str, str]]:
     return [line for line in lines if line[1]]
 
 
+def _ranks_before(phases: Phases) -> str:
+    """Return the wall times of the ranks, and whose the next one is; empty for a main process alone."""
+    walls = sorted((wall_ns, rank) for rank, wall_ns in phases.rank_walls_ns.items())
+    if not walls or (len(walls) == 1 and phases.main_rank is not None):
+        return ""
+    (low, least), (high, most) = walls[0], walls[-1]
+    text = f"{format_duration(low)} (rank {least})"
+    if len(walls) > 1:
+        text += f" to {format_duration(high)} (rank {most})"
+    return f"{text}, {'launcher' if phases.main_rank is None else f'rank {phases.main_rank}'} "
+
+
 def _by_phase(phases: Phases) -> str:
     imports = _imports(phases.imports_ns)
     others = [(_OTHER_TEXTS[kind], time_ns) for kind, time_ns in phases.others_ns.items() if time_ns]
     if phases.steps is None and not others:
-        return f": {imports}" if imports else ""
+        if not imports:
+            return ""
+        return f" ({imports})" if _ranks_before(phases) else f": {imports}"
     first, last = ("before", "after") if phases.is_trace else ("start-up", "closing")
     words = [f"{first} {format_duration(phases.startup_ns)}" + (f" ({imports})" if imports else "")]
     if phases.is_trace and not phases.startup_ns:
