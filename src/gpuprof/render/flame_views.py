@@ -117,6 +117,15 @@ def difference_view(weight: WeightName, found: Difference, *, repeated: str | No
     return View(f"{weight}-{found.scaling}", facts, columns, own, np.maximum(total, own))
 
 
+def hidden_change_columns(weight: WeightName, found: Difference) -> dict[str, Array]:
+    """Return the columns of a comparison by name, of names that have no cells."""
+    key = f"{weight}-{found.scaling}"
+    columns = {f"{key}.own.{name}": column for name, column in _change_columns(found.own).items()}
+    columns[f"{key}.calls.old"] = found.calls_old.astype("<f4")
+    columns[f"{key}.calls.new"] = found.calls_new.astype("<f4")
+    return columns
+
+
 def _change_columns(change: TimeChange) -> dict[str, Array]:
     return {
         "old": change.old_ns.astype("<f4"),

@@ -117,7 +117,7 @@ def flamegraph_page(
         "notes": notes_list(notes),
         "findings": cards.html,
         "calls": f"{calls:,}" if old_calls is None else f"{old_calls:,} → {calls:,}",
-        "flame_note": _flame_note(whole, hidden),
+        "flame_note": _flame_note(whole, hidden, is_difference=old_calls is not None),
         "static": _static_table(whole, calls, unit, labels),
     }
     return _filled_page({**parts, "head": head, "columns": columns})
@@ -130,7 +130,7 @@ def _filled_page(parts: dict[str, str]) -> str:
     return filled(asset("flamegraph.html"), {**code, **parts})
 
 
-def _flame_note(whole: CallTree, hidden: Hidden | None) -> str:
+def _flame_note(whole: CallTree, hidden: Hidden | None, *, is_difference: bool) -> str:
     """Return as HTML what has no cell, and how to get it."""
     if hidden is None:
         return ""
@@ -138,8 +138,12 @@ def _flame_note(whole: CallTree, hidden: Hidden | None) -> str:
     text = (
         f"The flame graph has a cell for {len(whole) - paths:,} of {len(whole):,} paths. The other "
         f"{paths:,}, with the least time, are summed up in cells “other” below their caller; lists and "
-        "search include them. To draw each path: gpuprof flamegraph RUN --full."
+        "search include them."
     )
+    if hidden.left_out:
+        text += f" The {hidden.left_out:,} names with the least time are one row."
+    if not is_difference:
+        text += " To draw each path: gpuprof flamegraph RUN --full."
     return f'<p class="left-out" data-view="flame">{escaped(text)}</p>'
 
 

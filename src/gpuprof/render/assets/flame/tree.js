@@ -4,7 +4,7 @@
 
 import { formatAmount } from "../kit/format.js";
 import { byId, readJson } from "../kit/page.js";
-import { meanOfSides, readDifference, sidesText } from "./difference.js";
+import { meanOfSides, readDifference, readHiddenDifference, sidesText } from "./difference.js";
 import { measureTree } from "./layout.js";
 
 // ---- columns ----
@@ -106,11 +106,14 @@ export function applyView(tree, index) {
     tree.own = column("own");
     tree.total = restoreTotal(tree.own, column("inside"));
   }
-  if (tree.hidden.count) {
-    tree.hidden.own = tree.hidden[`${view.key}.own`];
-    tree.hidden.total = tree.hidden[`${view.key}.total`];
-  }
+  if (tree.hidden.count) applyToHidden(tree, (name) => tree.hidden[`${view.key}.${name}`]);
   measureTree(tree);
+}
+
+function applyToHidden({ hidden, diff }, column) {
+  hidden.diff = diff && readHiddenDifference(column);
+  hidden.own = diff ? meanOfSides(hidden.diff.own) : column("own");
+  hidden.total = diff ? hidden.own : column("total");
 }
 
 // What the run's steps have of the present weight; undefined for a run without steps. `steps.text` is how many.
