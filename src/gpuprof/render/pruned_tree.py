@@ -251,7 +251,7 @@ class _HiddenNames:
     name: Ints
     kind: Ints
     node: Ints  # the hidden node of each row with most self time
-    left_out: int  # names that share the last row; 0 where each has its own
+    left_out: int  # names that have the last row; 0 where each has its own
 
     @classmethod
     def of(cls, tree: CallTree, views: Sequence[View], order: _Order) -> _HiddenNames:
