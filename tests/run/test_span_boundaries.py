@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.simulated_stacks import ENTER, LAYER, OPERATOR, SPAN, Program
+
+from gpuprof.run import span_boundaries
 
 INTERVAL = 10
 WRAPPER = "Optimizer.profile_hook_step.<locals>.wrapper (torch/optim/optimizer.py:509)"
@@ -16,6 +20,14 @@ ADAM = (
     "AdamW.step (torch/optim/adamw.py:214)",
     "_single_tensor_adamw",
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def exact_samples() -> Iterator[None]:
+    """Simulated times are some nanoseconds, and exact."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(span_boundaries, "LATE_NS", 0)
+        yield
 
 
 def test_a_frame_that_only_the_samples_inside_a_span_have_was_called_in_it() -> None:
@@ -67,6 +79,19 @@ def test_a_sample_that_was_dated_too_late_does_not_decide() -> None:
         program.sample(begin + 10, begin, "main", "step")
         program.sample(begin + 20, begin + 10, "main")
     assert program.merged()["prog/main/update"][0] == 20
+
+
+def test_a_sample_shortly_after_a_span_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program()
+    program.sample(99, 90, "main")
+    for begin in (100, 150, 200):
+        program.span(-1, SPAN, "update", begin, begin + 25)
+        program.sample(begin + 20, begin + 10, "main", "step")
+        program.sample(begin + 27, begin + 20, "main", "step")  # it was read before the end of the span
+        program.sample(begin + 40, begin + 30, "main")
+    assert "prog/main/step/update" in program.merged()
+    monkeypatch.setattr(span_boundaries, "LATE_NS", 5)
+    assert program.merged()["prog/main/update"][:2] == (3, 75)
 
 
 def test_a_function_called_in_two_spans_in_a_row_is_in_each_of_them() -> None:

@@ -8,6 +8,7 @@ sample before it or after it has, too, enclose it. Frames that only samples insi
 
 from __future__ import annotations
 
+import bisect
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
@@ -20,9 +21,10 @@ from gpuprof.run.stacks import Frames
 NOTHING = -1  # no span, no group, and no length
 MOST_KEPT = 1 << 16  # results that a cache holds
 BUILTIN = " (built-in)"
-# Of the calls from one place, those with a frame before or after them: with fewer, it is one of a sample that
-# was dated some microseconds late, or of another call of that function.
+# Of the calls from one place, those with a frame before or after them. With fewer, the frame is that of another
+# call, or of a sample that was dated late.
 FEWEST_SEEN = 0.1
+LATE_NS = 50_000  # after the end of a span, a sample may show the stack inside of it
 # Of calls from which a typical one follows. A rare way may come from a sample that was dated too late.
 TYPICAL_FRACTION = 0.9
 _MOST_WAYS = 32  # to call the same span
@@ -142,6 +144,12 @@ def typical_frames(stacks: Mapping[Frames, int]) -> Frames:
     return common_frames(chosen)
 
 
+class _Sample(NamedTuple):
+    frames: Frames
+    opened: tuple[int, ...]
+    is_late: bool  # it may show a moment before its own
+
+
 class SpanBoundaries:
     """Reads the samples of a thread once, in order of time; `lengths` then has the boundaries of its spans.
 
@@ -155,23 +163,32 @@ class SpanBoundaries:
         self.lengths: MutableSequence[int] = array("i", [NOTHING]) * count
         # How many of them the samples before and after it have; NOTHING where these are of no use.
         self._seen = array("i", [NOTHING]) * count
+        # The same without what follows from the boundary of another span, which the sample before is in.
+        self._seen_alone = array("i", [NOTHING]) * count
         self._spans = spans
         self._kinds = kinds
         self._module_calls = _ModuleCalls(kinds)
         self._open: dict[int, Frames] = {}  # the first stack inside each open span
         self._stacks: dict[int, Frames] = {}  # of each span that can begin at any depth
         self._outermost = outermost
-        self._former: tuple[Frames, tuple[int, ...]] | None = None
+        self._former: _Sample | None = None
+        self._ends = sorted(spans.end_ns[place] for place in range(count) if self._begins_anywhere(place))
 
-    def add(self, frames: Frames, opened: tuple[int, ...]) -> None:
-        """Take in the stack of a sample, and the spans that were open then, outermost first."""
+    def add(self, frames: Frames, opened: tuple[int, ...], moment: int) -> None:
+        """Take in the stack of a sample, its moment, and the spans that were open then, outermost first."""
         lengths = self._in_sample(frames, opened)
-        if self._former is not None and opened != self._former[1]:
-            self._compare(*self._former, frames, opened, lengths)
+        sample = _Sample(frames, opened, self._is_late(moment))
+        if self._former is not None and opened != self._former.opened:
+            self._compare(self._former, sample, lengths)
         self._open = {place: self._open.get(place, frames) for place in opened}
         for place, length in zip(opened, lengths, strict=True):
             self._add_to(place, frames, length)
-        self._former = frames, opened
+        self._former = sample
+
+    def _is_late(self, moment: int) -> bool:
+        """Whether a span ended so shortly before the sample that this may be one of inside of it."""
+        at = bisect.bisect_right(self._ends, moment)
+        return at > 0 and moment - self._ends[at - 1] < LATE_NS
 
     def _add_to(self, place: int, frames: Frames, length: int) -> None:
         known, first = self.lengths[place], self._open[place]
@@ -224,39 +241,42 @@ class SpanBoundaries:
         wanted = self._kinds.openers[opener]
         return next((at for at in range(begin, end) if frames[at] in wanted), NOTHING)
 
-    def _compare(
-        self,
-        before: Frames,
-        was_open: tuple[int, ...],
-        frames: Frames,
-        opened: tuple[int, ...],
-        lengths: list[int],
-    ) -> None:
+    def _compare(self, before: _Sample, sample: _Sample, lengths: list[int]) -> None:
         """Note which frames two samples share, outside of the spans that begin or end between them."""
-        ended = [place for place in was_open if place not in opened]
-        begun = {place: at for place, at in zip(opened, lengths, strict=True) if place not in was_open}
-        limit = self._outside_of(ended)
-        if limit != NOTHING:
-            self._see(begun, before, frames, limit)
-        limit = min((at for place, at in begun.items() if self._spans.is_layer[place]), default=len(frames))
-        if not any(map(self._begins_anywhere, begun)):
-            self._see(ended, before, frames, limit)
+        ended = [place for place in before.opened if place not in sample.opened]
+        begun = {
+            place: length
+            for place, length in zip(sample.opened, lengths, strict=True)
+            if place not in before.opened
+        }
+        is_layer = self._spans.is_layer
+        limits = [self.lengths[place] for place in ended if is_layer[place]]
+        spans = [place for place in ended if self._begins_anywhere(place)]
+        if spans:
+            known = [self._seen_alone[place] for place in spans]
+            if NOTHING not in known:
+                self._note(begun, before, sample, [*limits, *known], is_alone=False)
+        elif not before.is_late:
+            self._note(begun, before, sample, limits)
+        if not sample.is_late and not any(map(self._begins_anywhere, begun)):
+            limits = [length for place, length in begun.items() if is_layer[place]]
+            self._note(ended, before, sample, limits)
 
-    def _outside_of(self, ended: list[int]) -> int:
-        """Return how many frames of the former sample enclose the spans that ended since."""
-        limit = 1 << 30
-        for place in ended:
-            if not self._spans.is_native[place]:
-                boundary = (self.lengths if self._spans.is_layer[place] else self._seen)[place]
-                if boundary < 0:
-                    return NOTHING
-                limit = min(limit, boundary)
-        return limit
-
-    def _see(self, places: Iterable[int], before: Frames, frames: Frames, limit: int) -> None:
+    def _note(
+        self,
+        places: Iterable[int],
+        before: _Sample,
+        sample: _Sample,
+        limits: list[int],
+        *,
+        is_alone: bool = True,
+    ) -> None:
+        limit = min(limits, default=len(sample.frames))
         for place in places:
             if self._begins_anywhere(place):
-                self._seen[place] = max(self._seen[place], common_length(before, frames, limit))
+                length = common_length(before.frames, sample.frames, limit)
+                for seen in (self._seen, self._seen_alone) if is_alone else (self._seen,):
+                    seen[place] = max(seen[place], length)
 
     def decide(self) -> None:
         """Choose the boundaries of spans that can begin at any depth, after the last sample."""
@@ -270,12 +290,9 @@ class SpanBoundaries:
                 self.lengths[place] = NOTHING
         for places in families.values():
             stacks = {place: self._stacks[place][: self.lengths[place]] for place in places}
-            seen = {
-                place: stack[: self._seen[place]] for place, stack in stacks.items() if self._seen[place] >= 0
-            }
-            ways = _Ways(Counter(stacks.values()), Counter(seen.values()))
+            ways = _Ways([(stack, self._seen[place]) for place, stack in stacks.items()])
             for place, stack in stacks.items():
-                self.lengths[place] = ways.length_in(stack, len(seen[place]) if place in seen else NOTHING)
+                self.lengths[place] = ways.length_in(stack)
 
     def _has_opener(self, place: int) -> bool:
         opener, length = self._spans.openers[place], self.lengths[place]
@@ -289,30 +306,33 @@ class SpanBoundaries:
 class _Ways:
     """How the spans of one path are called: the frames that were seen outside of them.
 
-    A function that does little before and after a span is seen there in few of its calls, so all calls count.
+    A function that does little before and after a span is seen there in few calls, so all of them count.
+    `calls` has for each the stack, and how many of its frames were seen outside, NOTHING if it is unknown.
     """
 
-    def __init__(self, stacks: Counter[Frames], seen: Counter[Frames]) -> None:
-        common = stacks.most_common(_MOST_STACKS)
-        self._ways = [way for way, _ in seen.most_common(_MOST_WAYS) if _is_frequent(way, dict(common), seen)]
-        self._typical = None if seen else typical_frames(dict(common))
+    def __init__(self, calls: Sequence[tuple[Frames, int]]) -> None:
+        known = Counter(stack for stack, length in calls if length >= 0)
+        seen = Counter(stack[:length] for stack, length in calls if length >= 0)
+        stacks = dict(known.most_common(_MOST_STACKS))
+        self._ways = [way for way, _ in seen.most_common(_MOST_WAYS) if _is_frequent(way, stacks, seen)]
         self._known: dict[Frames, int] = {}
+        others = Counter(stack for stack, _ in calls if self._longest_in(stack) < 0)
+        self._typical = typical_frames(dict(others.most_common(_MOST_STACKS)))
 
-    def length_in(self, stack: Frames, seen: int) -> int:
-        """Return how many frames of a stack enclose the span, of which `seen` were seen outside."""
+    def length_in(self, stack: Frames) -> int:
+        """Return how many frames of a stack enclose the span."""
+        longest = self._longest_in(stack)
+        return longest if longest >= 0 else common_length(stack, self._typical)
+
+    def _longest_in(self, stack: Frames) -> int:
         found = self._known.get(stack)
         if found is None:
-            found = self._known[stack] = max(
-                (len(way) for way in self._ways if stack[: len(way)] == way), default=NOTHING
-            )
-        if found != NOTHING:
-            return found
-        if self._typical is not None:
-            return common_length(stack, self._typical)
-        return len(stack) if seen == NOTHING else seen
+            lengths = (len(way) for way in self._ways if stack[: len(way)] == way)
+            found = self._known[stack] = max(lengths, default=NOTHING)
+        return found
 
 
-def _is_frequent(way: Frames, stacks: dict[Frames, int], seen: Counter[Frames]) -> bool:
+def _is_frequent(way: Frames, stacks: Mapping[Frames, int], seen: Mapping[Frames, int]) -> bool:
     length = len(way)
     possible = sum(count for stack, count in stacks.items() if stack[:length] == way)
     return sum(count for each, count in seen.items() if each[:length] == way) >= FEWEST_SEEN * possible

@@ -106,8 +106,8 @@ class Placement:
         self._known: dict[tuple[Frames, tuple[int, ...], tuple[int, ...]], Groups] = {}
         self._outermost = outermost_frame(stacks)
         boundaries = SpanBoundaries(spans, kinds, self._outermost)
-        for frames, opened, _ in self._swept():
-            boundaries.add(frames, opened)
+        for moment, (frames, opened, _) in zip(_moments(stacks), self._swept(), strict=True):
+            boundaries.add(frames, opened, moment)
         boundaries.decide()
         # How many frames enclose each span; NOTHING where no sample met it.
         self._lengths = boundaries.lengths
