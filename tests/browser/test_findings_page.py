@@ -30,6 +30,21 @@ def selected_name(page: Any) -> str:
     return name
 
 
+def test_the_cards_count_the_steps_alone(open_page: Any, tmp_path: Path) -> None:
+    host = TrainingHost()
+    host.operator("aten::load", 900_000_000)
+    run = gpuprof.open(train(host, Planted()).write(tmp_path / "r.gpuprof"))
+    page = open_page(run.flamegraph(tmp_path / "page.html").read_text("utf-8"))
+    assert page.locator("#hot-title").inner_text() == "Where the wall time of 12 steps goes: most self time"
+    texts = [each.split() for each in page.locator("#hot li").all_inner_texts()]
+    assert texts == [["aten::mm", "83.3%", "300", "ms"], ["aten::_fused_adamw_", "16.7%", "60.0", "ms"]]
+    page.locator("#hot button").first.click()
+    assert page.evaluate("window.__gpuprof.visibleCells.filter(cell => cell.marked).length") == 2
+    page.locator("#weight").select_option("cpu")
+    assert page.locator("#hot-title").inner_text() == "Where the time goes: most self time"
+    assert "aten::load" in page.locator("#hot").inner_text()
+
+
 def test_the_title_leads_to_the_cell(open_page: Any, html: str) -> None:
     page = open_page(html)
     card(page, "AdamW").locator("h3 button").click()

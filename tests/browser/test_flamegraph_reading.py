@@ -7,9 +7,27 @@ import re
 from typing import Any
 
 import pytest
-from pages import ADDMM, CONTRAST, STEP, Rows, background, cell_of, cells, click, make_page, pixel, state
+from pages import (
+    ADDMM,
+    CONTRAST,
+    STEP,
+    Rows,
+    background,
+    cell_of,
+    cells,
+    click,
+    make_page,
+    make_tree,
+    next_frames,
+    pixel,
+    state,
+)
 
 from gpuprof.analyze.kernel_labels import kernel_labels
+from gpuprof.analyze.metrics import Weight
+from gpuprof.render.flame_views import weight_views
+from gpuprof.render.flamegraph import flamegraph_page
+from gpuprof.render.shown_tree import placed_tree
 
 ENGINE = "autograd::engine::evaluate_function: "
 FORWARD = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -268,6 +286,62 @@ def test_untracked_time_is_a_cell_of_its_own(open_page: Any) -> None:
     assert "untracked" in page.locator("#legend").inner_text()
     row = page.locator("#rows tr", has_text="untracked").locator("td").all_inner_texts()
     assert row[:6] == ["process", "25.0 ms", "20.0%", "25.0 ms", "–", "–"]
+
+
+# ---- the legend ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_legend_is_above_the_picture_and_names_what_is_drawn(open_page: Any, scheme: str) -> None:
+    rows = [*STEP, (1, "python", "main", 0, 25), (1, "waiting", "join", 0, 0)]
+    page = open_page(make_page(rows), color_scheme=scheme)
+    legend, stage = (page.locator(each).bounding_box() for each in (".legends", "#stage"))
+    assert legend["y"] + legend["height"] <= stage["y"]
+    texts = [each.rsplit(" ", 1) for each in page.locator("#legend li").all_inner_texts()]
+    kinds = ["process", "span", "layer", "operator", "backward", "Python"]
+    assert [text for text, _ in texts] == kinds
+    assert [share for _, share in texts] == ["0.00%", "8.0%", "4.0%", "60.0%", "8.0%", "20.0%"]
+    colors = page.locator("#legend i").evaluate_all(
+        "all => all.map(i => getComputedStyle(i).backgroundColor)"
+    )
+    assert len(set(colors)) == len(kinds)
+    assert page.locator("#legend-small").is_hidden()
+
+
+def test_the_legend_explains_gray_cells_where_there_are_any(open_page: Any) -> None:
+    many = [(0, "operator", f"op {number}", 1, 1) for number in range(5000)]
+    page = open_page(make_page([STEP[0], *many, (0, "layer", "fc", 1, 5000)]))
+    assert page.locator("#legend-small").is_visible()
+    page.evaluate("window.__gpuprof.zoom(5001)")
+    next_frames(page)
+    assert page.locator("#legend-small").is_hidden()
+
+
+# ---- narrow controls -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1400, 1000, 390])
+def test_the_chosen_text_of_a_control_is_not_cut_off(open_page: Any, width: int) -> None:
+    tree = make_tree(STEP)
+    shown = placed_tree(tree)
+    views = weight_views(shown, [Weight("main", tree), Weight("cpu", tree)])
+    html = flamegraph_page(shown, title="A step", subtitle="test", views=views, calls=9)
+    page = open_page(html, viewport={"width": width, "height": 900})
+    assert page.locator("#weight option:checked").inner_text() == "Width: Main process, wall time"
+    # A copy that nothing limits has the room that the longest text needs.
+    needed = """select => {
+        const copy = select.cloneNode(true);
+        copy.removeAttribute("id");
+        copy.style.maxWidth = "none";
+        copy.style.position = "absolute";
+        select.after(copy);
+        const { width } = copy.getBoundingClientRect();
+        copy.remove();
+        return width;
+    }"""
+    for select in page.locator(".toolbar select:visible").all():
+        assert select.bounding_box()["width"] >= select.evaluate(needed)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 # ---- the saved picture -----------------------------------------------------------------------

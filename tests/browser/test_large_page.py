@@ -20,25 +20,21 @@ STEPS = 40
 LONG, SHORT = 1_000, 100  # ns
 
 
-@pytest.fixture(name="html")
-def summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return a page of 40 calls of `outer`, each with a long call and two short ones of rare paths in it."""
-    monkeypatch.setattr(timeline_module, "BUDGET", 2 * STEPS + 5)
-    small = pruned_tree.pruned
-    monkeypatch.setattr(flame_page, "pruned", lambda *parts: small(*parts, most=3))
+def run_of_steps(path: Path, factor: int = 1) -> gpuprof.Run:
+    """Return a run of 40 calls of `outer`, each with a long call and two short ones of rare paths in it."""
     start, duration, names = [], [], []
     for step in range(STEPS):
         begin = step * 10_000
         for name, at, length in (
             ("outer", 0, 5_000),
             ("long", 10, LONG),
-            ("one", 2_000, SHORT),
+            ("one", 2_000, SHORT * factor),
             ("two", 3_000, SHORT),
         ):
             start.append(begin + at)
             duration.append(length)
             names.append(name)
-    with imported_run(tmp_path / "r.gpuprof") as run:
+    with imported_run(path) as run:
         run.add_spans(
             {
                 "process_id": np.full(len(start), 1),
@@ -50,7 +46,16 @@ def summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
             }
         )
         run.finish(ImportFacts(source="test"))
-    made = gpuprof.open(tmp_path / "r.gpuprof").flamegraph(tmp_path / "made.html")
+    return gpuprof.open(path)
+
+
+@pytest.fixture(name="html")
+def summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a page that draws the long calls and three paths."""
+    monkeypatch.setattr(timeline_module, "BUDGET", 2 * STEPS + 5)
+    small = pruned_tree.pruned
+    monkeypatch.setattr(flame_page, "pruned", lambda *parts: small(*parts, most=3))
+    made = run_of_steps(tmp_path / "r.gpuprof").flamegraph(tmp_path / "made.html")
     return made.read_text(encoding="utf-8")
 
 
@@ -102,3 +107,23 @@ def test_rare_paths_are_one_cell_and_rows_of_the_table(open_page: Any, html: str
     names = page.locator("#rows tr th span").all_inner_texts()
     assert {"outer", "long", "one", "two"} <= set(names)
     assert "of 5 paths" in page.locator("p.left-out[data-view=flame]").inner_text()
+
+
+def test_rare_paths_of_a_difference_are_one_cell_and_rows_of_the_table(
+    open_page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = pruned_tree.pruned_sides
+    monkeypatch.setattr(flame_page, "pruned_sides", lambda *parts: small(*parts, most=3))
+    old, new = (run_of_steps(tmp_path / f"{factor}.gpuprof", factor) for factor in (1, 5))
+    page = open_page(new.flamegraph(tmp_path / "made.html", against=old).read_text(encoding="utf-8"))
+    assert [cell["label"] for cell in cells(page)].count("other (2 paths)") == 1
+    rows = {
+        row.locator("th span").inner_text(): row.locator("td").all_inner_texts()
+        for row in page.locator("#rows tr").all()
+    }
+    assert rows["one"][1:6] == ["+16.0 µs", "slower", "4.00 µs", "20.0 µs", "+400.0%"]
+    assert rows["two"][1] == "0 ns"
+    assert "other (2 paths)" not in rows
+    assert set(page.locator("#hot button .name").all_inner_texts()) == {"one", "outer"}
+    page.locator("#search").fill("one")
+    assert "1 path in cells “other”" in page.locator("#found").inner_text()

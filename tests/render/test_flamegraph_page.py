@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 from gpuprof.analyze.call_tree import CallTree
+from gpuprof.analyze.metrics import Weight
 from gpuprof.record.facts import Method, Reason, SourceStatus
+from gpuprof.render.flame_views import weight_views
 from gpuprof.render.flamegraph import flamegraph_page
 from gpuprof.render.page import page_notes, readable
-from gpuprof.render.shown_tree import OUTSIDE, shown_tree
+from gpuprof.render.shown_tree import OUTSIDE, placed_tree, shown_tree
 from gpuprof.run.format import KINDS
 from gpuprof.text.sanitize import escape_text
 
@@ -323,3 +325,17 @@ def test_a_machine_without_a_gpu_lacks_nothing() -> None:
     with_a_gpu = {"samples": SourceStatus.on(Method.NVML, period_ns=1).to_plain(), "kernels": no_torch_cuda}
     (line,) = page_notes({"complete": True, "sources": with_a_gpu})
     assert line.startswith("No kernels: ")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "label", "measure"),
+    [
+        ((), "Main process, wall time", "Wall time"),
+        ((3,), "Rank 3, wall time", "Wall time, rank 3"),
+        ((0, 1), "Ranks, wall time", "Wall time, 2 ranks added up"),
+    ],
+)
+def test_the_sum_of_wall_times_names_whose_they_are(ranks: tuple[int, ...], label: str, measure: str) -> None:
+    tree = make_tree([-1, 0], ["p", "step"], [1, 2])
+    (view,) = weight_views(placed_tree(tree), [Weight("main", tree, ranks=ranks)])
+    assert (view.facts["label"], view.facts["measure"]) == (label, measure)

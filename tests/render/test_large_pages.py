@@ -313,6 +313,38 @@ def test_an_export_keeps_the_stacks_of_threads_that_wait(record: Any, tmp_path: 
     assert names == {"loop", lock}
 
 
+def test_names_with_the_least_time_are_one_name(
+    run: gpuprof.Run, tmp_path: Path, small_budget: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merged_slices, "MOST_MERGED_NAMES", 10)
+    page = page_of(run, tmp_path)
+    merged = merged_of(page)
+    totals: dict[str, int] = defaultdict(int)
+    for part in merged.sums:
+        totals[part.name] += part.total_ns
+    wanted: dict[str, int] = defaultdict(int)
+    for name, _, length in spans_of(run):
+        if length < merged.below_ns:
+            wanted[name] += length
+    largest = sorted(wanted, key=lambda name: -wanted[name])[:10]
+    others = sum(wanted.values()) - sum(wanted[name] for name in largest)
+    assert totals == {**{name: wanted[name] for name in largest}, "20 other names": others}
+    assert {band.longest for band in merged.bands} <= set(totals)
+    assert "20 names with the least time" in json.loads(script(page, "timeline-head"))["note"]
+
+
+def test_calls_of_very_many_names_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merged_slices, "MOST_NAMES", 30)
+    names = [f"request {number}" for number in range(200)]
+    starts = [at * 1000 for at in range(200)]
+    run = write_spans(tmp_path / "r.gpuprof", starts, [at + 1 for at in range(200)], names)
+    page = page_of(run, tmp_path)
+    assert {each.name for each in timeline_of(page).slices} == set(names[-30:])
+    assert merged_of(page).slices == 170
+    full = page_of(run, tmp_path, full=True)
+    assert len(timeline_of(full).slices) == 200
+
+
 # ---- the flame graph -----------------------------------------------------------------------------
 
 
@@ -385,6 +417,97 @@ def test_names_of_rare_paths_have_their_sums(run: gpuprof.Run, tmp_path: Path) -
     assert {key: sums for key, sums in found.items() if key[1] not in ("other", "process")} == {
         key: sums for key, sums in wanted.items() if key[1] != "process"
     }
+
+
+@pytest.mark.usefixtures("few_paths")
+def test_names_with_the_least_time_are_one_row(
+    run: gpuprof.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, every = tree_in(page_of(run, tmp_path))
+    monkeypatch.setattr(pruned_tree, "MOST_NAMES", 8)
+    page = page_of(run, tmp_path)
+    head, _, hidden = tree_in(page)
+    left_out = len(every["name"]) - 8
+    assert head["names"][hidden["name"][-1]] == f"{left_out} other names"
+    assert head["kinds"][hidden["kind"][-1]] == "other"
+    own = sorted(every["cpu.own"].tolist(), reverse=True)
+    assert sorted(hidden["cpu.own"][:-1].tolist(), reverse=True) == own[:8]
+    for key in ("cpu.own", "calls", "paths"):
+        assert hidden[key].sum() == every[key].sum()
+    assert f"The {left_out} names with the least time are one row." in page
+
+
+# ---- differences ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", name="other_run")
+def changed_calls(run: gpuprof.Run, tmp_path_factory: pytest.TempPathFactory) -> gpuprof.Run:
+    """Return a run in which half of the calls have another name, and all take twice as long."""
+    rows = run.sql("SELECT name, start_ns, duration_ns FROM spans ORDER BY start_ns").fetchall()
+    return write_spans(
+        tmp_path_factory.mktemp("other") / "other.gpuprof",
+        [2 * start for _, start, _ in rows],
+        [2 * length for *_, length in rows],
+        [f"new {name}" if at % 2 else name for at, (name, *_) in enumerate(rows)],
+    )
+
+
+@pytest.fixture
+def few_compared_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = pruned_tree.pruned_sides
+    monkeypatch.setattr(flame_page, "pruned_sides", lambda *parts: small(*parts, most=40))
+
+
+@pytest.mark.usefixtures("few_compared_paths")
+def test_rare_paths_of_a_difference_are_cells_whose_sums_are_exact(
+    run: gpuprof.Run, other_run: gpuprof.Run, tmp_path: Path
+) -> None:
+    page = page_of(other_run, tmp_path, against=run)
+    head, tree, _ = tree_in(page)
+    is_other = tree["kind"] == head["kinds"].index("other")
+    assert 0 < int((~is_other).sum()) <= 41
+    parents = [at - up if up else -1 for at, up in enumerate(tree["up"].tolist())]
+    for side, of in (("old", run), ("new", other_run)):
+        own, calls = of.sql(
+            "SELECT sum(own_ns)::BIGINT, sum(calls) FILTER (kind <> 'process')::BIGINT FROM call_tree"
+        ).fetchall()[0]
+        assert tree[f"cpu-none.own.{side}"].sum(dtype=np.float64) == pytest.approx(own, rel=1e-6)
+        assert tree[f"cpu-none.calls.{side}"][1:].sum(dtype=np.float64) == calls
+        # The calls nest, so a total is the sum of the self times in it, also that of a cell for many.
+        sums = tree[f"cpu-none.own.{side}"].astype(np.float64)
+        for at in range(len(parents) - 1, 0, -1):
+            sums[parents[at]] += sums[at]
+        assert tree[f"cpu-none.total.{side}"][1:] == pytest.approx(sums[1:], rel=1e-5, abs=1)
+    assert "are summed up in cells" in page
+    assert "RUN --full" not in page.partition("<script")[0].rpartition("left-out")[2]
+
+
+@pytest.mark.usefixtures("few_compared_paths")
+@pytest.mark.parametrize("most", [1000, 8])
+def test_names_of_rare_paths_of_a_difference_have_their_sums(
+    run: gpuprof.Run, other_run: gpuprof.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(pruned_tree, "MOST_NAMES", most)
+    head, tree, hidden = tree_in(page_of(other_run, tmp_path, against=run))
+    kinds = head["kinds"]
+    for side, of in (("old", run), ("new", other_run)):
+        found: dict[str, float] = defaultdict(float)
+        for columns in (tree, hidden):
+            rows = zip(columns["name"], columns["kind"], columns[f"cpu-none.own.{side}"], strict=True)
+            for name, kind, own in rows:
+                if columns is hidden or kinds[kind] != "other":
+                    found[head["names"][name]] += float(own)
+        wanted = dict(
+            of.sql(
+                "SELECT name, sum(own_ns)::BIGINT FROM call_tree WHERE kind <> 'process' GROUP BY 1"
+            ).fetchall()
+        )
+        if most == 1000:
+            assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
+        assert sum(found.values()) == pytest.approx(
+            of.sql("SELECT sum(own_ns)::BIGINT FROM call_tree").fetchall()[0][0], rel=1e-5
+        )
+    assert len(hidden["name"]) <= most + 1
 
 
 @pytest.mark.usefixtures("few_paths")

@@ -76,6 +76,19 @@ def test_of_many_ranks_the_extreme_ones_are_shown() -> None:
     ]
 
 
+def test_wall_times_of_ranks_have_names() -> None:
+    walls = {0: 4 * SECOND, 1: 5 * SECOND}
+    launched = Phases(9 * SECOND, 9 * SECOND, {"torch": SECOND}, None, 0, 0, rank_walls_ns=walls)
+    of_ranks = "4.00 s (rank 0) to 5.00 s (rank 1)"
+    assert phase_lines(launched) == [
+        ("wall time", f"{of_ranks}, launcher 9.00 s (imports 1.00 s: torch 1.00 s)")
+    ]
+    main = Phases(4 * SECOND, 4 * SECOND, None, None, 0, 0, rank_walls_ns=walls, main_rank=0)
+    assert phase_lines(main) == [("wall time", f"{of_ranks}, rank 0 4.00 s")]
+    alone = dataclasses.replace(main, rank_walls_ns={0: 4 * SECOND})
+    assert phase_lines(alone) == [("wall time", "4.00 s")]
+
+
 def test_long_waits_of_a_step_are_shown() -> None:
     waits = {"queue.get": 0.5, "sleep": 0.25, "<b>": 0.03, "fourth": 0.025, "short": 0.01}
     lines = phase_lines(dataclasses.replace(PHASES, steps=dataclasses.replace(STEPS, waits=waits)))

@@ -12,111 +12,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.simulated_stacks import DURATION, ENTER, LAYER, OPERATOR, PYTHON, SPAN, WAITING, Program
 
-from gpuprof.record.frame_text import MODULE_CALL
 from gpuprof.record.stack_file import StackFile
 from gpuprof.run import frame_guesses
-from gpuprof.run.format import KINDS
 from gpuprof.run.frame_guesses import guess
 from gpuprof.run.frame_tree import IDLE_THREADS, UNCOUNTED, UNKNOWN_WAIT
 from gpuprof.run.python_tree import shared, with_python_frames
 from gpuprof.run.stack_placement import PlacedSample
-from gpuprof.run.stacks import Frames, Stacks, ThreadStacks, read_stacks
-
-CALL_IMPL = "Module._call_impl (torch/nn/modules/module.py:1779)"
-ENTER = (MODULE_CALL, CALL_IMPL)
-PROCESS, SPAN, LAYER, OPERATOR, PYTHON, WAITING = (
-    KINDS.index(kind) for kind in ("process", "span", "layer", "operator", "python", "waiting")
-)
-DURATION = 1000
-
-
-class Program:
-    """Spans and samples of process 7; times are whole numbers from 0 to DURATION."""
-
-    def __init__(self) -> None:
-        self.nodes = [(-1, PROCESS, "prog", 0, 0, 0)]
-        self.spans: list[tuple[int, int, int, int, int, int, int]] = []
-        self.stacks = Stacks()
-        self.thread = 7
-
-    def span(self, parent: int, kind: int, name: str, start: int, end: int) -> int:
-        """Add one call; returns its number. Parents come before their children."""
-        up = self.spans[parent][3] if parent >= 0 else 0
-        key = (up, kind, name)
-        known = [node[:3] for node in self.nodes]
-        node = known.index(key) if key in known else len(self.nodes)
-        if node == len(known):
-            self.nodes.append((*key, 0, 0, 0))
-        self.spans.append((len(self.spans), parent, self.thread, node, start, end - start, end - start))
-        return len(self.spans) - 1
-
-    def sample(self, taken: int, since: int, *frames: str, cpu_ns: int = -1, queued_ns: int = -1) -> None:
-        numbers = []
-        for frame in frames:
-            if frame not in self.stacks.texts:
-                self.stacks.texts.append(frame)
-            numbers.append(self.stacks.texts.index(frame))
-        threads = {thread.thread_id: thread for thread in self.stacks.threads}
-        if self.thread not in threads:
-            self.stacks.threads.append(ThreadStacks(7, self.thread, 10))
-            threads[self.thread] = self.stacks.threads[-1]
-        threads[self.thread].add((taken, taken - since, cpu_ns, queued_ns, -1), tuple(numbers))
-
-    def tree(self) -> tuple[dict[str, np.ndarray], list[str], np.ndarray, dict[str, np.ndarray]]:
-        """Return the plain tree in pre-order and the spans, as the decoder gives them."""
-        own = {span: duration for span, *_, duration in self.spans}
-        for _, parent, thread, _, _, duration, _ in self.spans:
-            if parent >= 0 and self.spans[parent][2] == thread:
-                own[parent] -= duration
-        calls = [0] * len(self.nodes)
-        total, own_of = list(calls), list(calls)
-        for span, _, _, node, _, duration, _ in self.spans:
-            calls[node] += 1
-            total[node] += duration
-            own_of[node] += own[span]
-        top = sum(s[5] for s in self.spans if s[1] < 0 and s[2] == 7)
-        own_of[0], total[0] = DURATION - top, DURATION
-        order: list[int] = []
-        waiting = [0]
-        while waiting:
-            node = waiting.pop()
-            order.append(node)
-            waiting += [child for child, each in enumerate(self.nodes) if each[0] == node and child][::-1]
-        place = {node: row for row, node in enumerate(order)}
-        names = [self.nodes[node][2] for node in order]
-
-        def column(values: list[int]) -> np.ndarray:
-            return np.array([values[node] for node in order], dtype=np.int64)
-
-        columns = {
-            "parent": np.array([place.get(self.nodes[node][0], -1) if node else -1 for node in order]),
-            "kind": column([node[1] for node in self.nodes]).astype(np.uint8),
-            "name": np.arange(len(order), dtype=np.int32),
-            "calls": column(calls),
-            "total_ns": column(total),
-            "own_ns": column(own_of),
-            "threads": np.ones(len(order), dtype=np.int32),
-            "process_id": np.full(len(order), 7),
-            "gpu_ns": np.full(len(order), -1),
-        }
-        ids = ("span_id", "parent_id", "thread_id", "path_id", "start_ns", "duration_ns")
-        spans = {
-            name: np.array([span[at] for span in self.spans], dtype=np.int64) for at, name in enumerate(ids)
-        }
-        spans["own_ns"] = np.array([own[span[0]] for span in self.spans], dtype=np.int64)
-        spans["process_id"] = np.full(len(self.spans), 7)
-        return columns, names, np.array(order), spans
-
-    def merged(self) -> dict[str, tuple[int, int, int]]:
-        """Return calls, total and self time by path."""
-        tree, names, _ = with_python_frames(*self.tree(), self.stacks)
-        paths: list[str] = []
-        for parent, name in zip(tree["parent"].tolist(), tree["name"].tolist(), strict=True):
-            paths.append(f"{paths[parent]}/{names[name]}" if parent >= 0 else names[name])
-        assert len(set(paths)) == len(paths)
-        rows = zip(*(tree[key].tolist() for key in ("calls", "total_ns", "own_ns")), strict=True)
-        return dict(zip(paths, rows, strict=True))
+from gpuprof.run.stacks import Frames, read_stacks
 
 
 def test_layers_are_below_the_function_that_called_them() -> None:

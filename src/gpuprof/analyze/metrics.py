@@ -42,13 +42,15 @@ class Weight:
     tree: CallTree
     unit: str = "ns"
     notes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()  # whose wall times are added up; empty for the main process's
 
 
 def weights_of(folder: RunFolder, tree: CallTree) -> list[Weight]:
     """Return all weights that a run has, in the order of WEIGHTS."""
     calls = _unless_damaged(lambda: load_calls(folder, tree))
     main = None if calls is None else on_main_threads(folder, tree, calls)
-    found = [] if main is None else [Weight("main", main)]
+    ranks = tuple(rank for rank, _ in ranks_of(folder.meta))
+    found = [] if main is None else [Weight("main", main, ranks=ranks)]
     found.append(Weight("cpu", tree))
     if has_gpu_time(tree):
         found.append(Weight("gpu", on_gpu(tree)))

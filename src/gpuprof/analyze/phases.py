@@ -134,7 +134,8 @@ class Phases:
     `startup_ns`. `imports_ns` are the main thread's imports before the first step, by package; None without
     samples of Python stacks. `ranks` are those with steps, in order. `processor_waits` are those of the main
     process, or of the rank with most of them; None if they were not counted. `import_causes` are the imports
-    by what the program itself imports, and those of functions.
+    by what the program itself imports, and those of functions. `rank_walls_ns` has the wall time of
+    each rank, `main_rank` is that of the main process, None of a launcher.
     """
 
     wall_ns: int
@@ -148,6 +149,8 @@ class Phases:
     is_trace: bool = False
     processor_waits: ProcessorWaits | None = None
     import_causes: ImportCauses | None = None
+    rank_walls_ns: dict[int, int] = field(default_factory=dict)
+    main_rank: int | None = None
 
     @property
     def last_rank(self) -> RankSteps | None:
@@ -170,18 +173,16 @@ class Phases:
 def read_phases(run: RunFolder) -> Phases | None:
     """Return the phases of the process that was started; None for an imported run without steps."""
     process_id: Any = run.meta.get("process_id")
-    parts = [each for each in run.meta.get("processes") or () if each.get("process_id") == process_id]
-    if not parts:
+    times = _process_times(run.meta)
+    if process_id not in times:
         return None
-    begin_ns = min(part["start_ns"] for part in parts)
-    end_ns = max(part["end_ns"] for part in parts)
+    begin_ns, end_ns = times[process_id]
+    numbered = ranks_of(run.meta)
     by_process: dict[int, list[tuple[Any, ...]]] = {}
     for row in run.sql(_STEPS).fetchall():
         by_process.setdefault(row[0], []).append(row[1:])
     ranks = tuple(
-        _rank_steps(run, rank, each, by_process[each])
-        for rank, each in ranks_of(run.meta)
-        if each in by_process
+        _rank_steps(run, rank, each, by_process[each]) for rank, each in numbered if each in by_process
     )
     steps = by_process.get(process_id, [])
     is_trace = bool(run.meta.get("imported"))
@@ -212,7 +213,18 @@ def read_phases(run: RunFolder) -> Phases | None:
         is_trace=is_trace,
         import_causes=None if imports is None else read_import_causes(run, process_id),
         processor_waits=None if is_trace else read_processor_waits(run, recorded, end_ns - begin_ns),
+        rank_walls_ns={rank: times[each][1] - times[each][0] for rank, each in numbered},
+        main_rank=next((rank for rank, each in numbered if each == process_id), None),
     )
+
+
+def _process_times(meta: Mapping[str, Any]) -> dict[Any, tuple[int, int]]:
+    """Return begin and end of each process; several parts of a run may be of one."""
+    times: dict[Any, tuple[int, int]] = {}
+    for part in meta.get("processes") or ():
+        begin_ns, end_ns = times.get(part.get("process_id"), (part["start_ns"], part["end_ns"]))
+        times[part.get("process_id")] = min(begin_ns, part["start_ns"]), max(end_ns, part["end_ns"])
+    return times
 
 
 def _others(run: RunFolder, process_id: Any) -> list[tuple[str, int, int]]:

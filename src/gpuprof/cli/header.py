@@ -56,7 +56,7 @@ def header(
         *(phase_lines(phases) if phases is not None else ()),
         *(("finding", each) for each in findings),
         ("run", f"{path.name} ({state})"),
-        ("recorded", _extent(meta, by=" wall time")),
+        ("recorded", _extent(meta, after="" if _has_ranks(meta) else " wall time")),
         ("machine", _machine(meta.get("machine") or {})),
         ("versions", _versions(meta)),
         ("sources", _sources(statuses_of(meta))),
@@ -112,12 +112,18 @@ def _labelled(facts: Sequence[tuple[str, str]]) -> str:
 
 def outline(meta: Mapping[str, Any]) -> str:
     """Return duration, number of spans and completeness in a few words."""
-    return _extent(meta) + ("" if meta.get("complete") else ", incomplete")
+    before = "recorded " if _has_ranks(meta) else ""
+    return before + _extent(meta) + ("" if meta.get("complete") else ", incomplete")
 
 
-def _extent(meta: Mapping[str, Any], by: str = "") -> str:
+def _has_ranks(meta: Mapping[str, Any]) -> bool:
+    """Whether the run has several wall times: those of ranks, and of the program that launched them."""
+    return any("rank" in each for each in meta.get("processes") or ())
+
+
+def _extent(meta: Mapping[str, Any], after: str = "") -> str:
     duration_ns = meta.get("duration_ns")
-    words = [format_duration(duration_ns) + (by if duration_ns is not None else "")]
+    words = [format_duration(duration_ns) + (after if duration_ns is not None else "")]
     processes = _process_count(meta)
     spans = (meta.get("totals") or {}).get("spans")
     if spans is not None:

@@ -19,11 +19,12 @@ from gpuprof.analyze.compared_runs import (
     single_run_note,
     warnings_of,
 )
-from gpuprof.analyze.difference import Sample, Scaling, can_scale_by_calls, compare
+from gpuprof.analyze.difference import Difference, Sample, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.layer_groups import classes_of_layers
-from gpuprof.analyze.metrics import WEIGHTS, chosen_weight, weights_of
+from gpuprof.analyze.metrics import WEIGHTS, Weight, chosen_weight, weights_of
 from gpuprof.analyze.phases import read_phases
 from gpuprof.analyze.roofline.build import build_roofline
+from gpuprof.analyze.step_times import read_step_times
 from gpuprof.analyze.tree_work import bounds, layer_types
 from gpuprof.errors import RunError
 from gpuprof.render.findings import finding_cards
@@ -33,18 +34,26 @@ from gpuprof.render.flame_views import (
     bound_coloring,
     difference_view,
     first_of,
+    hidden_change_columns,
     type_coloring,
     weight_views,
 )
 from gpuprof.render.flamegraph import call_count, flamegraph_page
 from gpuprof.render.page import page_notes, page_subtitle, page_title
-from gpuprof.render.pruned_tree import Pruned, pruned
+from gpuprof.render.phases import steps_text
+from gpuprof.render.pruned_tree import Hidden, Pruned, PrunedSides, pruned, pruned_sides
 from gpuprof.render.shown_tree import Shown, placed_tree
+from gpuprof.render.step_cards import StepCards, step_cards
 from gpuprof.run.folder import RunFolder
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.analyze.phases import Phases
     from gpuprof.render.timeline import Slices
+
+    Ints = npt.NDArray[np.int64]
 
 LoadedRun = tuple[RunFolder, "CallTree"]
 
@@ -69,6 +78,7 @@ def run_page(
     whole = placed_tree(tree)
     views, colorings = weight_views(whole, weights), _colorings(whole, folder, tree)
     page = Pruned(whole, views, colorings) if is_full else pruned(whole, views, colorings)
+    phases = read_phases(folder)
     return flamegraph_page(
         page.shown,
         title=page_title(folder.path, folder.meta),
@@ -81,11 +91,26 @@ def run_page(
         whole=first_of(whole, views[first]),
         calls=call_count(tree),
         slices=slices,
-        phases=read_phases(folder),
+        phases=phases,
+        steps=_steps(folder, tree, weights, whole, phases),
         classes=classes_of_layers(folder.meta),
         cards=finding_cards(folder, page.shown),
         is_flat=is_flat,
     )
+
+
+def _steps(
+    folder: RunFolder, tree: CallTree, weights: Sequence[Weight], whole: Shown, phases: Phases | None
+) -> StepCards | None:
+    """Return what the cards count of a run with steps; None for another."""
+    if phases is None or (phases.steps is None and not phases.ranks):
+        return None
+    try:
+        with folder.reading():
+            times = read_step_times(folder, tree, weights)
+    except RunError:
+        return None  # of a damaged table: the tree is complete without it
+    return None if times is None else step_cards(whole, times, steps_text(phases))
 
 
 def _colorings(shown: Shown, folder: RunFolder, tree: CallTree) -> list[Coloring]:
@@ -104,21 +129,27 @@ def _colorings(shown: Shown, folder: RunFolder, tree: CallTree) -> list[Coloring
 def difference_page(new: Sequence[LoadedRun], old: Sequence[LoadedRun], weight: str | None = None) -> str:
     """Return the page of the difference. Raises RunError where the runs lack the weight that is asked for."""
     weights = _time_weights([tree for _, tree in (*new, *old)], weight)
+    compared = {each: load_compared(new, old, each) for each in weights}
+    repeated = compared[weights[0]].repeated_name
+    whole = placed_tree(_mean_tree(compared[weights[0]]))
+    page = pruned_sides(whole, [side for each in compared.items() for side in _side_views(whole, *each)])
     views: list[View] = []
-    shown: Shown | None = None
-    repeated: str | None = None
-    for each in weights:
-        runs = load_compared(new, old, each)
-        shown = shown or placed_tree(_mean_tree(runs))
-        repeated = runs.repeated_name
-        views += _scaled_views(shown, runs, each)
-    assert shown is not None
+    by_name = {} if page.hidden is None else dict(page.hidden.by_name)
+    for each, runs in compared.items():
+        differences = _differences(page, runs)
+        views += [difference_view(each, found, repeated=repeated) for found in differences]
+        if page.hidden is not None and page.row_of_node is not None:
+            for found in _differences_by_name(page.hidden, page.row_of_node, runs):
+                by_name |= hidden_change_columns(each, found)
+    hidden = None if page.hidden is None else dataclasses.replace(page.hidden, by_name=by_name)
     # The GPU's time first, where there is any, as on the page of one run.
     chosen = weights.index("cpu") if weight == "cpu" else len(weights) - 1
     first = len(views) // len(weights) * chosen
     metas = [[folder.meta for folder, _ in side] for side in (new, old)]
     return flamegraph_page(
-        shown,
+        page.shown,
+        hidden=hidden,
+        whole=whole.tree,
         title=f"{_names(new)} against {_names(old)}",
         subtitle=f"new: {_names(new)} · old: {_names(old)} · judged by {method_text(new, old, repeated)}",
         notes=[*warnings_of(*metas), *single_run_note(new, old), *_all_notes([*new, *old])],
@@ -146,24 +177,59 @@ def _time_weights(trees: list[CallTree], asked: str | None) -> list[TimeWeight]:
     )
 
 
-def _scaled_views(shown: Shown, runs: ComparedRuns, weight: TimeWeight) -> list[View]:
-    new, old = ([on_shown(shown, run) for run in side] for side in (runs.new, runs.old))
+def _side_views(shown: Shown, weight: TimeWeight, runs: ComparedRuns) -> list[View]:
+    """Return a view of each side: the mean of its runs."""
+    views = []
+    for side, samples in (("old", runs.old), ("new", runs.new)):
+        own = shown.own(np.mean([run.own_ns for run in samples], axis=0))
+        views.append(View(f"{weight}-{side}", {}, {}, own, own))
+    return views
+
+
+def _differences(page: PrunedSides, runs: ComparedRuns) -> list[Difference]:
+    """Compare the nodes that the page draws, at each scale of the two sides."""
+    new, old = ([on_shown(page, run) for run in side] for side in (runs.new, runs.old))
+    return [compare(new, old, scaling) for scaling in _scalings(runs)]
+
+
+def _differences_by_name(hidden: Hidden, row_of_node: Ints, runs: ComparedRuns) -> list[Difference]:
+    """Compare the self times of the names that the page has no cells of, at each scale."""
+    rows = len(hidden.by_name["name"])
+    nowhere = np.full(len(row_of_node), -1, dtype=np.int64)
+
+    def by_name(run: Sample) -> Sample:
+        return dataclasses.replace(
+            run.gathered(row_of_node, nowhere, rows), calls=_sums(run.calls, row_of_node, rows)
+        )
+
+    new, old = ([by_name(run) for run in side] for side in (runs.new, runs.old))
+    return [compare(new, old, scaling) for scaling in _scalings(runs)]
+
+
+def _scalings(runs: ComparedRuns) -> list[Scaling]:
     scalings: list[Scaling] = ["none", "calls", "total"]
-    if not can_scale_by_calls(new, old):
+    if not can_scale_by_calls(runs.new, runs.old):
         scalings.remove("calls")
-    return [
-        difference_view(weight, compare(new, old, scaling), repeated=runs.repeated_name)
-        for scaling in scalings
-    ]
+    return scalings
 
 
-def on_shown(shown: Shown, run: Sample) -> Sample:
+def _sums(values: Ints, place: Ints, rows: int) -> Ints:
+    known = place >= 0
+    return np.bincount(place[known], values[known], minlength=rows).astype(np.int64)
+
+
+def on_shown(page: PrunedSides, run: Sample) -> Sample:
     """Return a sample of the run's nodes as one of those that the page draws."""
+    shown = page.shown
     moved = run.gathered(shown.own_place, shown.total_place, len(shown.tree))
     # What a page adds, such as untracked time, is all its own.
     added = np.ones(len(shown.tree), dtype=np.bool_)
     added[shown.total_place[shown.total_place >= 0]] = False
-    return dataclasses.replace(moved, total_ns=np.where(added, moved.own_ns, moved.total_ns))
+    return dataclasses.replace(
+        moved,
+        total_ns=np.where(added, moved.own_ns, moved.total_ns),
+        calls=_sums(run.calls, page.call_place, len(shown.tree)),
+    )
 
 
 def _mean_tree(runs: ComparedRuns) -> CallTree:

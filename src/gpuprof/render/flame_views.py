@@ -79,11 +79,20 @@ def weight_views(shown: Shown, weights: Sequence[Weight]) -> list[View]:
         own = shown.own(np.maximum(weight.tree.own_ns, 0)).astype(np.float64)
         total = shown.total(weight.tree.total_ns, own).astype(np.float64)
         label, measure, noun = _WORDS[weight.name]
+        if weight.ranks:
+            label, measure = _of_ranks(weight.ranks)
         facts = {"label": label, "measure": measure, "time": noun, "unit": weight.unit}
         facts["note"] = readable("; ".join(weight.notes))
         columns = {"own": own.astype("<f8"), "inside": (total - own).astype("<f8")}
         views.append(View(weight.name, facts, columns, own, total))
     return views
+
+
+def _of_ranks(ranks: Sequence[int]) -> tuple[str, str]:
+    """Return the name in a list and the heading of the sum of wall times of ranks."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}, wall time", f"Wall time, rank {ranks[0]}"
+    return "Ranks, wall time", f"Wall time, {len(ranks)} ranks added up"
 
 
 def first_of(shown: Shown, view: View) -> CallTree:
@@ -106,6 +115,15 @@ def difference_view(weight: WeightName, found: Difference, *, repeated: str | No
     own = (found.own.old_ns + found.own.new_ns) / 2
     total = (found.total.old_ns + found.total.new_ns) / 2
     return View(f"{weight}-{found.scaling}", facts, columns, own, np.maximum(total, own))
+
+
+def hidden_change_columns(weight: WeightName, found: Difference) -> dict[str, Array]:
+    """Return the columns of a comparison by name, of names that have no cells."""
+    key = f"{weight}-{found.scaling}"
+    columns = {f"{key}.own.{name}": column for name, column in _change_columns(found.own).items()}
+    columns[f"{key}.calls.old"] = found.calls_old.astype("<f4")
+    columns[f"{key}.calls.new"] = found.calls_new.astype("<f4")
+    return columns
 
 
 def _change_columns(change: TimeChange) -> dict[str, Array]:

@@ -35,6 +35,7 @@ from gpuprof.render.page import (
 from gpuprof.render.phases import phases_html, step_html
 from gpuprof.render.pruned_tree import OTHER, Hidden
 from gpuprof.render.shown_tree import BACKWARD_PREFIX, Shown, placed_tree
+from gpuprof.render.step_cards import StepCards
 from gpuprof.render.timeline import Slices
 from gpuprof.render.timeline_columns import embedded_timeline
 from gpuprof.run.format import KINDS
@@ -73,6 +74,7 @@ def flamegraph_page(
     phases: Phases | None = None,
     classes: Mapping[str, str] | None = None,
     cards: FindingCards = NO_CARDS,
+    steps: StepCards | None = None,
     hidden: Hidden | None = None,
     whole: CallTree | None = None,
     is_flat: bool = False,
@@ -86,8 +88,9 @@ def flamegraph_page(
     have it, `old_calls` that of the older side of a comparison. `slices` are what the timeline shows, or why
     there is none. `phases` are the wall time of the run. `classes` are those of layers by name: repeated ones
     are one row of the table, and one cell unless the page begins `is_flat`. `cards` are the findings of the
-    run. `hidden` are the paths that `tree` does not have one by one, `whole` the tree with all of them and
-    the times of the first view. The text is meant to be written as UTF-8.
+    run, `steps` what has most self time in its steps. `hidden` are the paths that `tree` does not have one by
+    one, `whole` the tree with all of them and the times of the first view. The text is meant to be
+    written as UTF-8.
     """
     if not isinstance(tree, Shown):
         calls = call_count(tree)  # of the run: the picture shows some pairs of calls as one
@@ -99,6 +102,7 @@ def flamegraph_page(
     labels = _labels(whole, slices)
     used = _used_names(tree, hidden)
     facts: dict[str, Any] = {"groups": _layer_groups(whole, used, classes or {})}
+    facts["steps"] = None if steps is None else steps.facts(used)
     facts |= {"first": first, "calls": calls, "flat": is_flat}
     facts |= {"oldCalls": old_calls, "states": list(STATES), "findings": cards.targets}
     head, columns = _embedded(tree, views, colorings, facts, labels, used, hidden)
@@ -113,7 +117,7 @@ def flamegraph_page(
         "notes": notes_list(notes),
         "findings": cards.html,
         "calls": f"{calls:,}" if old_calls is None else f"{old_calls:,} → {calls:,}",
-        "flame_note": _flame_note(whole, hidden),
+        "flame_note": _flame_note(whole, hidden, is_difference=old_calls is not None),
         "static": _static_table(whole, calls, unit, labels),
     }
     return _filled_page({**parts, "head": head, "columns": columns})
@@ -126,7 +130,7 @@ def _filled_page(parts: dict[str, str]) -> str:
     return filled(asset("flamegraph.html"), {**code, **parts})
 
 
-def _flame_note(whole: CallTree, hidden: Hidden | None) -> str:
+def _flame_note(whole: CallTree, hidden: Hidden | None, *, is_difference: bool) -> str:
     """Return as HTML what has no cell, and how to get it."""
     if hidden is None:
         return ""
@@ -134,8 +138,12 @@ def _flame_note(whole: CallTree, hidden: Hidden | None) -> str:
     text = (
         f"The flame graph has a cell for {len(whole) - paths:,} of {len(whole):,} paths. The other "
         f"{paths:,}, with the least time, are summed up in cells “other” below their caller; lists and "
-        "search include them. To draw each path: gpuprof flamegraph RUN --full."
+        "search include them."
     )
+    if hidden.left_out:
+        text += f" The {hidden.left_out:,} names with the least time are one row."
+    if not is_difference:
+        text += " To draw each path: gpuprof flamegraph RUN --full."
     return f'<p class="left-out" data-view="flame">{escaped(text)}</p>'
 
 

@@ -8,7 +8,7 @@ so that totals stay exact. A slice belongs to the stretch in which it begins.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Columns = dict[str, npt.NDArray[Any]]
 
 BUDGET = 1_200_000  # slices and different paths of them that a page has one by one
+MOST_NAMES = 50_000  # of slices that a page has one by one
+MOST_MERGED_NAMES = 20_000  # of the others
 MOST_BANDS = 200_000
 MOST_SUMS = 250_000
 _BANDS_ACROSS = 16_384  # of the run's time: a screen has a tenth as many pixels
@@ -106,7 +108,8 @@ class Merged:
     `bands` has for each row (track, lane, level) and stretch of `band_ns` slices, busy_ns, and name and kind
     of the longest one. `sums` has for each stretch of `sum_ns`, name and kind: slices, total_ns, outermost_ns
     (without calls inside calls of the same name and kind) and own_ns. The latter is what these slices add to
-    the self time of the name: a slice takes its time from the name around it, which can be negative.
+    the self time of the name: a slice takes its time from the name around it, which can be negative. Of more
+    names than a page has, those with the least time are one, and `names_left_out` is how many they are.
     """
 
     below_ns: int
@@ -117,6 +120,7 @@ class Merged:
     bands: Columns
     sum_ns: int
     sums: Columns
+    names_left_out: int = 0
 
 
 def choose(source: SliceSource, window: tuple[int, int] | None, *, is_full: bool, budget: int) -> Choice:
@@ -131,19 +135,26 @@ def choose(source: SliceSource, window: tuple[int, int] | None, *, is_full: bool
         shown = int(counts[fitting - 1]) if fitting else 0
         least = int(found["duration_ns"][fitting]) + 1 if fitting < len(counts) else 0
         choice = Choice(slices, shown, least, window)
-        paths = 0 if is_full else _path_count(source, choice)
-        if shown + paths <= budget or is_full or not shown:
+        if is_full or not shown or not source.has_paths:
             break
-        wanted = int(shown * budget / (shown + paths))
+        paths, names = _distinct(source, choice)
+        fraction = min(budget / (shown + paths), MOST_NAMES / max(names, 1))
+        if fraction >= 1:
+            break
+        wanted = int(shown * fraction)
     return choice
 
 
-def _path_count(source: SliceSource, choice: Choice) -> int:
-    if not source.has_paths:
-        return 0
-    condition = f"duration_ns >= {choice.least_ns:d} AND {choice.inside}"
-    query = f"SELECT count(DISTINCT path) AS paths FROM scratch.placed_cpu WHERE {condition}"  # noqa: S608
-    return int(source.ask(query)["paths"][0])
+def _distinct(source: SliceSource, choice: Choice) -> tuple[int, int]:
+    """Return how many paths and names the slices have that a page has one by one."""
+    query = f"""
+        SELECT count(DISTINCT path) AS paths, count(DISTINCT name_id) AS names FROM (
+            SELECT path, name_id, start_ns, duration_ns FROM scratch.placed_cpu
+            UNION ALL SELECT NULL, name_id, start_ns, duration_ns FROM scratch.placed_gpu)
+        WHERE duration_ns >= {choice.least_ns:d} AND {choice.inside}
+    """  # noqa: S608
+    found = source.ask(query)
+    return int(found["paths"][0]), int(found["names"][0])
 
 
 def merge(source: SliceSource, choice: Choice, tree: CallTree, node_of_path: Ints) -> Merged:
@@ -159,15 +170,37 @@ def merge(source: SliceSource, choice: Choice, tree: CallTree, node_of_path: Int
     for query in (_OF_SAMPLES, _OF_OTHERS):
         found = source.ask(_filled(query, choice), begin=begin, width=sum_ns, least=choice.least_ns)
         parts += _sums_of_names({key: np.asarray(column) for key, column in found.items()}, texts)
-    return Merged(
-        below_ns=choice.least_ns,
-        slices=choice.slices - choice.shown,
-        begin_ns=begin,
-        names=list(names),
-        band_ns=band_ns,
+    return _with_few_names(
+        Merged(
+            below_ns=choice.least_ns,
+            slices=choice.slices - choice.shown,
+            begin_ns=begin,
+            names=list(names),
+            band_ns=band_ns,
+            bands=bands,
+            sum_ns=sum_ns,
+            sums=_added_up(parts),
+        )
+    )
+
+
+def _with_few_names(merged: Merged) -> Merged:
+    """Return the sums with one name for the names with the least time, if there are very many."""
+    used = np.unique(np.concatenate([merged.sums["name"], merged.bands["name"]]))
+    left_out = len(used) - MOST_MERGED_NAMES
+    if left_out <= 0:
+        return merged
+    time = np.bincount(merged.sums["name"], merged.sums["total_ns"], minlength=len(merged.names))
+    new_name = np.full(len(merged.names), len(merged.names), dtype=np.int64)
+    kept = used[np.argpartition(-time[used], MOST_MERGED_NAMES)[:MOST_MERGED_NAMES]]
+    new_name[kept] = kept
+    bands, sums = ({**each, "name": new_name[each["name"]]} for each in (merged.bands, merged.sums))
+    return replace(
+        merged,
+        names=[*merged.names, f"{left_out:,} other names"],
         bands=bands,
-        sum_ns=sum_ns,
-        sums=_added_up(parts),
+        sums=_added_up([sums]),
+        names_left_out=left_out,
     )
 
 

@@ -59,9 +59,16 @@ def step_html(phases: Phases | None) -> str:
     return f'<div title="Main process"><dt>Median step</dt><dd>{figure}</dd></div>'
 
 
+def steps_text(phases: Phases) -> str:
+    """Return which steps figures "per step" are of: those after the warm-up."""
+    if phases.steps is None:
+        return f"the steps of {counted(len(phases.ranks), 'rank')}"
+    return counted(phases.steps.count - phases.steps.warm_up_steps, _STEP_TEXTS[phases.steps.kind])
+
+
 def phase_lines(phases: Phases) -> list[tuple[str, str]]:
     """Return label and text of each line."""
-    lines = [("wall time", f"{format_duration(phases.wall_ns)}{_by_phase(phases)}")]
+    lines = [("wall time", f"{_ranks_before(phases)}{format_duration(phases.wall_ns)}{_by_phase(phases)}")]
     lines.append(("imports", _imports_by_functions(phases)))
     if phases.processor_waits is not None:
         lines.append(("warning", _processor_waits(phases.processor_waits, of_rank=bool(phases.ranks))))
@@ -89,11 +96,25 @@ def _processor_waits(waits: ProcessorWaits, *, of_rank: bool) -> str:
     return f"{who} waited {format_share(waits.fraction)} {when} for a processor: {why}; times vary"
 
 
+def _ranks_before(phases: Phases) -> str:
+    """Return the wall times of the ranks, and whose the next one is; empty for a main process alone."""
+    walls = sorted((wall_ns, rank) for rank, wall_ns in phases.rank_walls_ns.items())
+    if not walls or (len(walls) == 1 and phases.main_rank is not None):
+        return ""
+    (low, least), (high, most) = walls[0], walls[-1]
+    text = f"{format_duration(low)} (rank {least})"
+    if len(walls) > 1:
+        text += f" to {format_duration(high)} (rank {most})"
+    return f"{text}, {'launcher' if phases.main_rank is None else f'rank {phases.main_rank}'} "
+
+
 def _by_phase(phases: Phases) -> str:
     imports = _imports(phases)
     others = [(_OTHER_TEXTS[kind], time_ns) for kind, time_ns in phases.others_ns.items() if time_ns]
     if phases.steps is None and not others:
-        return f": {imports}" if imports else ""
+        if not imports:
+            return ""
+        return f" ({imports})" if _ranks_before(phases) else f": {imports}"
     first, last = ("before", "after") if phases.is_trace else ("start-up", "closing")
     words = [f"{first} {format_duration(phases.startup_ns)}" + (f" ({imports})" if imports else "")]
     if phases.is_trace and not phases.startup_ns:

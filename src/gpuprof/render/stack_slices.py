@@ -11,7 +11,8 @@ import numpy as np
 from gpuprof.run.call_sites import waited_ns
 from gpuprof.run.database import registered
 from gpuprof.run.frame_tree import IDLE_THREADS, UNKNOWN_WAIT
-from gpuprof.run.stack_placement import BUILTIN, IDLE_FRACTION
+from gpuprof.run.span_boundaries import BUILTIN
+from gpuprof.run.stack_placement import IDLE_FRACTION
 
 if TYPE_CHECKING:
     import duckdb

@@ -18,6 +18,7 @@ from gpuprof.render.flame_page import on_shown
 from gpuprof.render.flame_views import difference_view
 from gpuprof.render.flamegraph import flamegraph_page
 from gpuprof.render.page import page_notes, readable
+from gpuprof.render.pruned_tree import PrunedSides
 from gpuprof.render.shown_tree import placed_tree
 from gpuprof.text.units import format_duration, format_share
 
@@ -28,7 +29,8 @@ def tail_page(requests: ProfiledRequests, *, target: str = "") -> str:
     """Return the page. Raises RunError for a run with too few requests."""
     sides = tail_sides(requests)
     shown = placed_tree(sides.tree)
-    tail, median = ([on_shown(shown, each) for each in side] for side in (sides.tail, sides.median))
+    page = PrunedSides(shown, shown.total_place)
+    tail, median = ([on_shown(page, each) for each in side] for side in (sides.tail, sides.median))
     view = difference_view("cpu", compare(tail, median), repeated=None)
     facts = {**view.facts, "label": "Time of a request", "scalingLabel": "for one request"}
     facts |= {"before": "Median", "now": "Tail"}

@@ -205,6 +205,12 @@ def _merged(merged: Merged, names: dict[str, int]) -> tuple[dict[str, Any], list
     return head, [(name, planes(column)) for name, column in parts.items()]
 
 
+def _names_note(merged: Merged) -> str:
+    if not merged.names_left_out:
+        return ""
+    return f"Of these, {merged.names_left_out:,} names with the least time are one row of the totals. "
+
+
 def _note(slices: Slices) -> str:
     """Return what the timeline does not show one by one, and how to get it."""
     merged, shown = slices.merged, len(slices.columns["start_ns"])
@@ -216,6 +222,7 @@ def _note(slices: Slices) -> str:
         parts.append(
             f"The {shown:,} longest of {shown + merged.slices:,} calls are drawn one by one, the others, "
             f"shorter than {duration(merged.below_ns)}, as bands. Totals of a range include them. "
+            f"{_names_note(merged)}"
             "To draw each call: gpuprof flamegraph RUN --range T1:T2 (seconds), or --full."
         )
     return " ".join(parts)

@@ -10,21 +10,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof.run.stack_placement import MOST_KEPT, NOTHING, FrameGroups, SpanFrames, common_length
+from gpuprof.run.span_boundaries import MOST_KEPT, NOTHING, common_frames, common_length, typical_frames
+from gpuprof.run.stack_placement import FrameGroups, SpanFrames
 from gpuprof.run.stacks import Frames
 
 MOST_WAYS = 32  # of calling the same path, the first that were met: a guess looks at all of them
-# Of the calls that samples met. A rare way may come from a sample that was dated some microseconds late.
-TYPICAL_FRACTION = 0.9
 
 
 class FrameGuesses:
-    """Finds the group of frames above each span; `families` are those of calls from the same places."""
+    """Finds the group of frames above each span; `families` are those of calls from the same places.
 
-    def __init__(self, groups: FrameGroups, found: SpanFrames, families: npt.NDArray[np.int64]) -> None:
+    `are_opened` marks the spans that a function of PyTorch opens, which is then the last frame above them.
+    """
+
+    def __init__(
+        self,
+        groups: FrameGroups,
+        found: SpanFrames,
+        families: npt.NDArray[np.int64],
+        are_opened: npt.NDArray[np.bool_],
+    ) -> None:
         self._groups = groups
         self._found = found
         self._families = as_numbers(families)
+        self._opened = set(families[are_opened].tolist())
         self._known: dict[tuple[int, int, int], int] = {}
         self._ways: defaultdict[int, dict[Frames, int]] = defaultdict(dict)
         above = np.array(found.above, dtype=np.int64)
@@ -53,7 +62,10 @@ class FrameGuesses:
     def _guess(self, family: int, before: int, after: int) -> int:
         frames = self._groups.frames
         around = None if before == NOTHING else (frames[before], frames[after])
-        return self._groups.number(guess(self._ways.get(family, {}), around))
+        ways = self._ways.get(family, {})
+        if ways and family in self._opened:
+            return self._groups.number(guess_opened(ways, around))
+        return self._groups.number(guess(ways, around))
 
 
 def guess(seen: Mapping[Frames, int], around: tuple[Frames, Frames] | None) -> Frames:
@@ -66,33 +78,25 @@ def guess(seen: Mapping[Frames, int], around: tuple[Frames, Frames] | None) -> F
     """
     ways = list(seen)
     if around is None:
-        return _common(_typical(seen))
+        return typical_frames(seen)
     fits = {way: sum(_fits(way, frames) for frames in around) for way in ways}
     best = max(fits.values(), default=0)
-    return _common([way for way in ways if fits[way] == best]) if best else _common(list(around))
+    return common_frames([way for way in ways if fits[way] == best]) if best else common_frames(list(around))
+
+
+def guess_opened(seen: Mapping[Frames, int], around: tuple[Frames, Frames] | None) -> Frames:
+    """Return the frames above a span that no sample met, and that begins in a known function.
+
+    It is called in one of the ways that were `seen`: the one that has most in common with what the samples
+    `around` share, of equal ones the most frequent.
+    """
+    shared = () if around is None else common_frames(around)
+    return max(seen, key=lambda way: (common_length(way, shared), seen[way]))
 
 
 def _fits(way: Frames, frames: Frames) -> bool:
     # A function may have been left or entered between the call and the sample.
     return common_length(way, frames) == min(len(way), len(frames))
-
-
-def _typical(seen: Mapping[Frames, int]) -> list[Frames]:
-    ways = []
-    missing = TYPICAL_FRACTION * sum(seen.values())
-    for way, count in sorted(seen.items(), key=lambda each: -each[1]):
-        if missing <= 0:
-            break
-        ways.append(way)
-        missing -= count
-    return ways
-
-
-def _common(ways: list[Frames]) -> Frames:
-    if not ways:
-        return ()
-    shortest = min(ways, key=len)
-    return shortest[: min(common_length(shortest, way) for way in ways)]
 
 
 # ---- columns of spans -----------------------------------------------------------------------

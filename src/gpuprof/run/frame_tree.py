@@ -11,7 +11,8 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from gpuprof.run.format import KINDS
-from gpuprof.run.stack_placement import MOST_KEPT, NOTHING, FrameGroups, FrameKinds, Placement
+from gpuprof.run.span_boundaries import MOST_KEPT, NOTHING, FrameKinds
+from gpuprof.run.stack_placement import FrameGroups, Placement
 from gpuprof.run.stacks import Frames, Stacks
 
 PYTHON, WAITING = (KINDS.index(kind) for kind in ("python", "waiting"))

@@ -18,7 +18,8 @@ import numpy as np
 from gpuprof.run.format import KINDS
 from gpuprof.run.frame_guesses import FrameGuesses, as_numbers, outer_places, places_by_thread
 from gpuprof.run.frame_tree import FRAME, PYTHON, UNCOUNTED, WAIT, WAITING, FrameTree
-from gpuprof.run.stack_placement import Placement, SpanFrames, ThreadSpans
+from gpuprof.run.span_boundaries import NOTHING, ThreadSpans, opener_of
+from gpuprof.run.stack_placement import Placement, SpanFrames
 from gpuprof.run.stacks import Frames, Stacks
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class _Merge:
         }
         self._rows = self._spans["row"]
         self._up: list[int] = tree["parent"].tolist()
+        self._openers = np.array([opener_of(names[name]) for name in tree["name"].tolist()], dtype=np.int8)
         self._roots = {
             int(tree["process_id"][row]): int(row) for row in np.flatnonzero(tree["parent"] < 0)[::-1]
         }
@@ -110,11 +112,15 @@ class _Merge:
             end_ns=as_numbers(start + duration),
             is_layer=as_numbers((kinds == _LAYER).astype(np.uint8)),
             is_native=as_numbers(np.isin(kinds, _NATIVE).astype(np.uint8)),
+            families=as_numbers(row),
+            openers=as_numbers(self._openers[row]),
         )
 
     def _make_nodes(self, found: SpanFrames, sampled: set[tuple[int, int]]) -> None:
         families = np.array([self._family_of(row) for row in range(len(self._up))], dtype=np.int64)
-        guesses = FrameGuesses(self._nodes.groups, found, families[np.asarray(self._rows)])
+        rows = np.asarray(self._rows)
+        are_opened = self._openers[rows] != NOTHING
+        guesses = FrameGuesses(self._nodes.groups, found, families[rows], are_opened)
         outer = outer_places(self._spans)
         made: dict[tuple[int, int, int], int] = {}
         sums, spans = self._nodes.sums, self._spans

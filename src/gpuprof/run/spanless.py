@@ -18,7 +18,8 @@ from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.frame_tree import PYTHON, UNCOUNTED, WAIT, WAITING, FrameTree, with_last_samples
 from gpuprof.run.import_times import import_times
 from gpuprof.run.parquet import write_rows
-from gpuprof.run.stack_placement import Placement, ThreadSpans
+from gpuprof.run.span_boundaries import ThreadSpans
+from gpuprof.run.stack_placement import Placement
 from gpuprof.run.stacks import Stacks, ThreadStacks, read_stacks
 from gpuprof.run.threads import UNKNOWN
 
@@ -159,7 +160,7 @@ def _sampled(tree: dict[str, list[int]], roots: dict[int, int], stacks: Stacks) 
             nodes.sums[name][nodes.root(process_id)] = tree[name][row]
     for thread in stacks.threads:
         if thread.process_id in roots:
-            placement = Placement(thread, ThreadSpans((), (), (), (), ()), nodes.kinds, nodes.groups)
+            placement = Placement(thread, ThreadSpans(), nodes.kinds, nodes.groups)
             nodes.add_frame_times(thread.process_id, thread.thread_id, placement)
     nodes.sum_up()
     return nodes

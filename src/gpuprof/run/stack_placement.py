@@ -10,56 +10,25 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from collections import Counter
+from collections.abc import Iterator, MutableSequence
 from dataclasses import dataclass, field
 
-from gpuprof.record.frame_text import MODULE_CALL
 from gpuprof.run.call_sites import waited_ns
+from gpuprof.run.span_boundaries import (
+    MOST_KEPT,
+    NOTHING,
+    FrameKinds,
+    SpanBoundaries,
+    ThreadSpans,
+    forward_end,
+    shown_frames,
+)
 from gpuprof.run.stacks import Frames, ThreadStacks
 
-NOTHING = -1  # no span, and no group
-MOST_KEPT = 1 << 16  # results that a cache holds
 IDLE_FRACTION = 0.95  # of a thread's time; one that waits for longer is idle
 
 Groups = tuple[int, ...]
-
-BUILTIN = " (built-in)"
-_MODULE_FILE = "(torch/nn/modules/module.py"
-
-
-@dataclass(frozen=True, slots=True)
-class FrameKinds:
-    """What the frames of a run are, by their numbers."""
-
-    module_calls: frozenset[int]  # of `Module.__call__`
-    machinery: frozenset[int]  # these, and what PyTorch calls between them and `forward`
-    forwards: frozenset[int]
-    builtins: frozenset[int]
-
-    @classmethod
-    def of(cls, texts: Sequence[str]) -> FrameKinds:
-        """Classify the frames by their texts."""
-
-        def numbers(is_one: Callable[[str], bool]) -> frozenset[int]:
-            return frozenset(number for number, text in enumerate(texts) if is_one(text))
-
-        return cls(
-            module_calls=numbers(lambda text: text == MODULE_CALL),
-            machinery=numbers(lambda text: "_call_impl" in text and _MODULE_FILE in text),
-            forwards=numbers(lambda text: text.partition(" ")[0].rpartition(".")[2] == "forward"),
-            builtins=numbers(lambda text: text.endswith(BUILTIN)),
-        )
-
-
-@dataclass(slots=True)
-class ThreadSpans:
-    """The spans of one thread by their begin, outer ones first. `keys` are the caller's names for them."""
-
-    keys: Sequence[int]
-    start_ns: Sequence[int]
-    end_ns: Sequence[int]
-    is_layer: Sequence[int]
-    is_native: Sequence[int]  # operators and the like: no frame of Python is inside
 
 
 @dataclass(slots=True)
@@ -121,21 +90,6 @@ class PlacedSample:
                 yield key, group, time_ns, waits_here
 
 
-def common_length(first: Frames, second: Frames, limit: int | None = None) -> int:
-    """Return how many frames both begin with."""
-    most = min(len(first), len(second), len(first) if limit is None else limit)
-    if first is second or first[:most] == second[:most]:
-        return most
-    same, other = 0, most
-    while other - same > 1:
-        middle = (same + other) // 2
-        if first[same:middle] == second[same:middle]:
-            same = middle
-        else:
-            other = middle
-    return same
-
-
 class Placement:
     """Places the samples of a thread among its spans, which are identified by their keys.
 
@@ -149,11 +103,14 @@ class Placement:
         self._spans = spans
         self._kinds = kinds
         self._numbers = groups
-        self._calls: dict[Frames, list[int]] = {}
         self._known: dict[tuple[Frames, tuple[int, ...], tuple[int, ...]], Groups] = {}
-        # How many frames all samples inside a span have in common, up to the span; NOTHING where none met it.
-        self._prefix = array("i", [NOTHING]) * len(spans.keys)
-        self._find_prefixes()
+        self._outermost = outermost_frame(stacks)
+        boundaries = SpanBoundaries(spans, kinds, self._outermost)
+        for moment, (frames, opened, _) in zip(_moments(stacks), self._swept(), strict=True):
+            boundaries.add(frames, opened, moment)
+        boundaries.decide()
+        # How many frames enclose each span; NOTHING where no sample met it.
+        self._lengths = boundaries.lengths
 
     def samples(self) -> Iterator[PlacedSample]:
         """Yield the samples, placed."""
@@ -174,27 +131,22 @@ class Placement:
     def add_to(self, found: SpanFrames) -> None:
         """Add what is known of the spans of this thread."""
         keys = self._spans.keys
-        unmet = (place for place in _outermost(self._spans) if self._prefix[place] < 0)
+        unmet = (place for place in _outermost(self._spans) if self._lengths[place] < 0)
         waiting = next(unmet, None)
         former = NOTHING
         for moment, (frames, opened, _) in zip(_moments(self._stacks), self._swept(), strict=True):
             groups = self._groups(frames, opened)
+            is_whole = frames[:1] == self._outermost
             for place, group in zip(opened, groups, strict=False):
-                found.above[keys[place]] = group
+                if self._lengths[place] >= 0 and (is_whole or found.above[keys[place]] == NOTHING):
+                    found.above[keys[place]] = group
+            if not is_whole:
+                continue
             while waiting is not None and self._spans.start_ns[waiting] <= moment:
                 if former != NOTHING:
                     found.before[keys[waiting]], found.after[keys[waiting]] = former, groups[0]
                 waiting = next(unmet, None)
             former = groups[0]
-
-    def _find_prefixes(self) -> None:
-        first: dict[int, Frames] = {}  # of each span that is open, the frames of a sample inside it
-        prefix = self._prefix
-        for frames, opened, _ in self._swept():
-            first = {place: first.get(place, frames) for place in opened}
-            for place, length in zip(opened, self._boundaries(frames, opened), strict=True):
-                known = length if prefix[place] < 0 else min(prefix[place], length)
-                prefix[place] = common_length(first[place], frames, known)
 
     def _swept(self) -> Iterator[tuple[Frames, tuple[int, ...], dict[int, int]]]:
         """Yield the frames of each sample, the spans open at its moment, and its time by innermost span."""
@@ -210,38 +162,9 @@ class Placement:
         )
         return frames[:-1] if is_redundant else frames
 
-    def _boundaries(self, frames: Frames, opened: tuple[int, ...]) -> list[int]:
-        """Return for each open span how many frames are above it.
-
-        The layers that are open are the calls of modules on the stack, in order; the innermost may not have
-        got as far as its frame. Where there are more calls than layers the match is ambiguous. Other
-        spans have no frame of their own, and are as far down as the next layer allows, but above a built-in
-        function, which begins no span that is not native.
-        """
-        most = len(frames) - bool(frames and frames[-1] in self._kinds.builtins)
-        is_layer = self._spans.is_layer
-        calls = self._module_calls(frames)
-        if len(calls) > sum([is_layer[place] for place in opened]):
-            return [most] * len(opened)
-        found = []
-        layers = 0
-        for place in opened:
-            found.append(calls[layers] if layers < len(calls) else most)
-            layers += is_layer[place]
-        return found
-
-    def _module_calls(self, frames: Frames) -> list[int]:
-        calls = self._calls.get(frames)
-        if calls is None:
-            if len(self._calls) >= MOST_KEPT:
-                self._calls.clear()
-            wanted = self._kinds.module_calls
-            calls = self._calls[frames] = [place for place, frame in enumerate(frames) if frame in wanted]
-        return calls
-
     def _groups(self, frames: Frames, opened: tuple[int, ...]) -> Groups:
         """Return the frames that are shown above, between and below the open spans."""
-        lengths = tuple([self._prefix[place] for place in opened])
+        lengths = tuple([self._lengths[place] for place in opened])
         is_layer = tuple([self._spans.is_layer[place] for place in opened])
         key = (frames, lengths, is_layer)
         groups = self._known.get(key)
@@ -252,11 +175,22 @@ class Placement:
         return groups
 
     def _cut(self, frames: Frames, lengths: tuple[int, ...], is_layer: tuple[int, ...]) -> Groups:
-        parts = zip((0, *lengths), (*lengths, len(frames)), (False, *is_layer), strict=True)
+        bounds = [0]
+        low = 0  # a span is not above the one around it, and below the own frames of a layer around it
+        for length, layer in zip(lengths, is_layer, strict=True):
+            bounds.append(min(max(length, low), len(frames)))
+            low = forward_end(frames, bounds[-1], self._kinds) if layer else bounds[-1]
+        parts = zip(bounds, (*bounds[1:], len(frames)), (False, *is_layer), strict=True)
         return tuple(
             self._numbers.number(shown_frames(frames[begin:end], bool(layer), self._kinds))
             for begin, end, layer in parts
         )
+
+
+def outermost_frame(stacks: ThreadStacks) -> Frames:
+    """Return the function in which a thread begins: that at the bottom of most of its stacks."""
+    counts = Counter(frames[0] for frames in stacks.frames if frames)
+    return tuple(frame for frame, _ in counts.most_common(1))
 
 
 def _moments(stacks: ThreadStacks) -> Iterator[int]:
@@ -320,11 +254,3 @@ class _Sweep:
             innermost = self.open[-1] if self.open else NOTHING
             self.times[innermost] = self.times.get(innermost, 0) + instant - self._now
         self._now = instant if self._now is None else max(self._now, instant)
-
-
-def shown_frames(frames: Frames, is_in_layer: bool, kinds: FrameKinds) -> Frames:
-    """Leave out how PyTorch calls a module, and the module's `forward`, which the layer's span represents."""
-    first = next((place for place, frame in enumerate(frames) if frame not in kinds.machinery), len(frames))
-    if is_in_layer and 0 < first < len(frames) and frames[first] in kinds.forwards:
-        frames = frames[first + 1 :]
-    return tuple(frame for frame in frames if frame not in kinds.machinery)

@@ -19,7 +19,7 @@ from gpuprof.analyze.requests.executed import Executed, OwnedSample, OwnedSpan
 from gpuprof.run.format import KINDS
 from gpuprof.run.frame_tree import UNKNOWN_WAIT
 from gpuprof.run.requests_table import STEP_SPAN
-from gpuprof.run.stack_placement import FrameKinds, shown_frames
+from gpuprof.run.span_boundaries import FrameKinds, shown_frames
 
 _NATIVE = ("operator", "backward", "compile", "gc", "kernel", "transfer")
 _PYTHON, _WAITING = "python", "waiting"

@@ -130,19 +130,33 @@ export function legendEntries(app) {
     .filter(({ code }) => used.has(code));
 }
 
-// The kinds that occur, with the self time of each; a process's is what is untracked.
-function kindEntries({ tree, palette }) {
+const KIND_TEXTS = { python: "Python", nvtx: "NVTX", gc: "garbage collection", other: "other paths" };
+
+// The kinds that are drawn, with the self time of each; a process's is what is untracked.
+function kindEntries(app) {
+  const { tree, palette } = app;
   const own = new Float64Array(tree.kinds.length);
   for (let node = 0; node < tree.count; node++) own[tree.kind[node]] += Math.max(0, tree.own[node]);
-  const used = new Set(tree.kind);
+  const used = drawnKinds(app);
   return tree.kinds
     .map((kind, code) => ({
       code,
-      text: kind === "process" && own[code] > 0 ? "process, untracked" : kind === "other" ? "other paths" : kind,
+      text: kind === "process" && own[code] > 0 ? "process, untracked" : (KIND_TEXTS[kind] ?? kind),
       share: formatFraction(own[code], tree.whole),
       color: palette.kinds[code][SHADES.indexOf(0)],
     }))
     .filter(({ code }) => used.has(code));
+}
+
+// A cell without width is not drawn, but its calls are in the timeline.
+function drawnKinds({ tree, shown = "flame", timeline }) {
+  const used = new Set();
+  for (let node = 0; node < tree.count; node++) {
+    if (shown !== "timeline" && tree.width[node] > 0) used.add(tree.kind[node]);
+  }
+  if (shown !== "flame") for (const kind of timeline.classes.kind) used.add(kind);
+  if (shown === "timeline") used.delete(tree.kinds.indexOf("process")); // around its calls, but no slice
+  return used;
 }
 
 function changeLegend(app) {
@@ -184,4 +198,11 @@ export function buildLegend(app) {
     return item;
   });
   byId("legend").replaceChildren(...items);
+  byId("legend-small").querySelector("i").style.backgroundColor = app.palette.more;
+}
+
+// The entry of the gray cells keeps its room, so that a zoom moves nothing.
+export function showSmallCells(rows) {
+  const isDrawn = rows.some(({ cells }) => cells.some(({ hidden }) => hidden > 1));
+  byId("legend-small").style.visibility = isDrawn ? "visible" : "hidden";
 }

@@ -18,6 +18,7 @@ import {
 import { cellAt, isZoomed } from "./cells.js";
 import { colorModes } from "./colors.js";
 import { showCellTooltip, showCrumbs } from "./details.js";
+import { fullTree } from "./folding.js";
 import { sibling, widestChild } from "./layout.js";
 import { foundText } from "./nodes.js";
 import { paintRows } from "./paint.js";
@@ -111,14 +112,15 @@ function showSearch({ found, tree }) {
   showFound(foundText(found, tree), found.invalid);
 }
 
-function showHeading({ tree }) {
+function showHeading(app) {
+  const { tree } = app;
   byId("measure").textContent = tree.measure;
   byId("total").textContent = wholeText(tree);
   for (const noun of document.querySelectorAll("[data-noun]")) noun.textContent = tree.time;
   const { note } = tree.views[tree.view];
   byId("view-note").textContent = note;
   byId("view-note").hidden = !note;
-  byId("hot-title").textContent = tree.diff ? "What changed most: self time" : hotTitle(tree);
+  byId("hot-title").textContent = tree.diff ? "What changed most: self time" : hotTitle(fullTree(app));
 }
 
 // Under its button; style sheets cannot place it in every browser yet.

@@ -26,17 +26,20 @@ export const CHANGE_MARKS = { slower: "▲", faster: "▼", new: "+", gone: "−
 export const SIGNIFICANT = ["slower", "faster", "new", "gone"];
 
 export function readDifference(column) {
-  const side = (name) => ({
-    old: column(`${name}.old`),
-    new: column(`${name}.new`),
-    low: column(`${name}.low`),
-    high: column(`${name}.high`),
-    state: column(`${name}.state`),
-  });
-  const own = side("own");
   const sum = (values) => values.reduce((all, value) => all + value, 0);
-  const whole = { old: sum(own.old), new: sum(own.new) };
-  return { total: side("total"), own, callsOld: column("calls.old"), callsNew: column("calls.new"), whole };
+  const found = readHiddenDifference(column);
+  const { own } = found;
+  return { total: readChange(column, "total"), ...found, whole: { old: sum(own.old), new: sum(own.new) } };
+}
+
+// Of names that have no cells there is the self time alone.
+export function readHiddenDifference(column) {
+  return { own: readChange(column, "own"), callsOld: column("calls.old"), callsNew: column("calls.new") };
+}
+
+function readChange(column, name) {
+  const [old, now, low, high, state] = ["old", "new", "low", "high", "state"].map((key) => column(`${name}.${key}`));
+  return { old, new: now, low, high, state };
 }
 
 export function meanOfSides({ old, new: now }) {

@@ -5,11 +5,12 @@ import { formatCount, formatFraction } from "../kit/format.js";
 import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { exactQuery } from "../kit/table.js";
 import { search } from "./actions.js";
+import { fullTree } from "./folding.js";
 import { formatChange, formatRatio, judgedState, sidesText, SIGNIFICANT } from "./difference.js";
 import { nameText, plainName, rowKey } from "./nodes.js";
-import { amountText } from "./tree.js";
+import { amountText, stepsPart } from "./tree.js";
 
-const WITHOUT_CARD = ["process", "waiting"];
+const WITHOUT_CARD = ["process", "waiting", "other"];
 
 export function groupKind(tree, group) {
   return tree.kinds[group.kind];
@@ -41,9 +42,11 @@ function newGroup(name, kind, node) {
 }
 
 // A name that is in cells "other" alone leads to the one of them with most of its time.
-function addHidden({ hidden }, groupOf) {
+function addHidden(tree, groupOf) {
+  const { hidden } = tree;
   for (let at = 0; at < hidden.count; at++) {
     const group = groupOf(hidden.name[at], hidden.kind[at], hidden.node[at]);
+    if (tree.diff) addChange(tree, group, hidden.diff, at, hidden.node[at]);
     group.own += hidden.own[at];
     group.total += hidden.total[at];
     group.calls += hidden.calls[at];
@@ -53,7 +56,7 @@ function addHidden({ hidden }, groupOf) {
 function addToGroup(tree, group, node) {
   group.own += Math.max(0, tree.own[node]);
   group.calls += tree.calls[node];
-  if (tree.diff) addChange(tree, group, node);
+  if (tree.diff) addChange(tree, group, tree.diff, node, node);
   if (tree.own[node] > tree.own[group.node]) group.node = node; // the hottest instance
   if (node < group.covered) return; // inside itself: its time is in the outer call's total already
   group.total += tree.total[node];
@@ -91,16 +94,15 @@ function newChange() {
 }
 
 // The node that the group leads to is the one that changed most, of those whose change is significant first.
-function addChange(tree, group, node) {
-  const { own, callsOld, callsNew } = tree.diff;
+function addChange(tree, group, { own, callsOld, callsNew }, at, node) {
   const { change } = group;
-  const state = judgedState(tree, own, node);
-  change.old += own.old[node];
-  change.new += own.new[node];
-  change.callsOld += callsOld[node];
-  change.callsNew += callsNew[node];
+  const state = judgedState(tree, own, at);
+  change.old += own.old[at];
+  change.new += own.new[at];
+  change.callsOld += callsOld[at];
+  change.callsNew += callsNew[at];
   change.states.set(state, (change.states.get(state) ?? 0) + 1);
-  const size = Math.abs(own.new[node] - own.old[node]) + (SIGNIFICANT.includes(state) ? tree.whole + 1 : 0);
+  const size = Math.abs(own.new[at] - own.old[at]) + (SIGNIFICANT.includes(state) ? tree.whole + 1 : 0);
   if (size <= change.largest) return;
   change.largest = size;
   group.node = node;
@@ -123,8 +125,9 @@ export function verdictText(group) {
 }
 
 // Names of which at least one cell changed beyond chance, the largest change first.
-function changedGroups(groups) {
+function changedGroups(tree, groups) {
   return groups
+    .filter((group) => groupKind(tree, group) !== "other")
     .filter(({ change }) => SIGNIFICANT.some((name) => change.states.has(name)) && change.largest > 0)
     .filter((group) => changeOf(group) !== 0)
     .sort((a, b) => Math.abs(changeOf(b)) - Math.abs(changeOf(a)));
@@ -158,26 +161,33 @@ function newCard(app, group, title, ...figures) {
 
 function amountCards(app, groups) {
   const { tree } = app;
+  const part = stepsPart(fullTree(app));
+  if (part) return part.rows.map(([name, kind, own]) => amountCard(app, namedGroup(tree, name, kind, own), part.whole));
   // Untracked time is a cell, a row and in the legend; a card would only show that a program starts.
   // Waits use no processor.
   const calls = groups.filter((group) => group.own > 0 && !WITHOUT_CARD.includes(groupKind(tree, group)));
-  return calls
-    .slice(0, CARDS)
-    .map((group) =>
-      newCard(
-        app,
-        group,
-        ` (${groupKind(tree, group)})`,
-        newElement("span", formatFraction(group.own, tree.whole), "share"),
-        " ",
-        newElement("span", amountText(tree, group.own), "time"),
-        fractionBar(tree, group),
-      ),
-    );
+  return calls.slice(0, CARDS).map((group) => amountCard(app, group, tree.whole));
+}
+
+function namedGroup(tree, name, kind, own) {
+  return { name, kind, own, text: nameText(tree, name, kind) };
+}
+
+function amountCard(app, group, whole) {
+  const { tree } = app;
+  return newCard(
+    app,
+    group,
+    ` (${groupKind(tree, group)})`,
+    newElement("span", formatFraction(group.own, whole), "share"),
+    " ",
+    newElement("span", amountText(tree, group.own), "time"),
+    fractionBar(tree, group, whole),
+  );
 }
 
 function changeCards(app, groups) {
-  const cards = changedGroups(groups)
+  const cards = changedGroups(app.tree, groups)
     .slice(0, CARDS)
     .map((group) =>
       newCard(
@@ -201,7 +211,7 @@ function amountSummary({ tree }, groups) {
 }
 
 function changeSummary({ tree }, groups) {
-  const largest = changedGroups(groups)
+  const largest = changedGroups(tree, groups)
     .slice(0, 3)
     .map((group) => `${group.text} ${formatChange(changeOf(group))} (${verdictText(group)})`);
   const changes = largest.length
@@ -210,10 +220,10 @@ function changeSummary({ tree }, groups) {
   return `Difference of two sides, ${sidesText(tree.diff.whole)}. ${changes}`;
 }
 
-export function fractionBar(tree, group) {
+export function fractionBar(tree, group, whole = tree.whole) {
   const bar = newElement("span", undefined, "bar");
   const fill = newElement("span");
-  fill.style.width = `${tree.whole > 0 ? (100 * group.own) / tree.whole : 0}%`;
+  fill.style.width = `${whole > 0 ? Math.min(100, (100 * group.own) / whole) : 0}%`;
   fill.style.background = `var(--kind-${groupKind(tree, group)})`;
   bar.append(fill);
   return bar;

@@ -5,7 +5,7 @@ import { boxSurface } from "../kit/canvas.js";
 import { byId } from "../kit/page.js";
 import { newChanges } from "../kit/state.js";
 import { collectCells, ROW_HEIGHT } from "./cells.js";
-import { buildLegend, colorModes, nameShades, readPalette } from "./colors.js";
+import { buildLegend, colorModes, nameShades, readPalette, showSmallCells } from "./colors.js";
 import { placeNodes } from "./layout.js";
 import { NO_SEARCH } from "./nodes.js";
 import { paintRows } from "./paint.js";
@@ -58,6 +58,7 @@ function drawFlame(app) {
   app.rows = collectCells(app, surface);
   app.hovered = null;
   paintRows(app, surface, app.rows);
+  showSmallCells(app.rows);
 }
 
 // Fits the canvas to the visible part of the stage.

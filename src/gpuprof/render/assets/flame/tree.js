@@ -4,7 +4,7 @@
 
 import { formatAmount } from "../kit/format.js";
 import { byId, readJson } from "../kit/page.js";
-import { meanOfSides, readDifference, sidesText } from "./difference.js";
+import { meanOfSides, readDifference, readHiddenDifference, sidesText } from "./difference.js";
 import { measureTree } from "./layout.js";
 
 // ---- columns ----
@@ -59,7 +59,7 @@ export async function loadTree() {
   const buffer = await takeColumns("columns", head.gzip);
   const columns = splitColumns(buffer, head.count, head.columns);
   const { count, kinds, names, views, first, colorings, states, findings } = head;
-  const { calls: recorded, oldCalls: recordedOld } = head;
+  const { calls: recorded, oldCalls: recordedOld, steps } = head;
   const { kind, name, calls, threads, paths } = columns;
   const parent = restoreParent(columns.up);
   // `views` are ways to weigh the cells, see applyView; `states` name the verdicts of a difference. `recorded` are
@@ -68,7 +68,7 @@ export async function loadTree() {
   const groups = new Map(head.groups); // of repeated layers, by the place of their names
   const facts = { count, kinds, names, labels, groups, views, first, colorings, states, recorded, recordedOld };
   const hidden = loadHidden(buffer, head.hidden);
-  return { ...facts, findings, isFlat: head.flat, columns, kind, name, calls, threads, parent, paths, hidden };
+  return { ...facts, findings, steps, isFlat: head.flat, columns, kind, name, calls, threads, parent, paths, hidden };
 }
 
 // The sums by name of the paths in cells "other", see pruned_tree.py; `paths` of the tree has how many each cell has.
@@ -106,15 +106,24 @@ export function applyView(tree, index) {
     tree.own = column("own");
     tree.total = restoreTotal(tree.own, column("inside"));
   }
-  if (tree.hidden.count) {
-    tree.hidden.own = tree.hidden[`${view.key}.own`];
-    tree.hidden.total = tree.hidden[`${view.key}.total`];
-  }
+  if (tree.hidden.count) applyToHidden(tree, (name) => tree.hidden[`${view.key}.${name}`]);
   measureTree(tree);
 }
 
+function applyToHidden({ hidden, diff }, column) {
+  hidden.diff = diff && readHiddenDifference(column);
+  hidden.own = diff ? meanOfSides(hidden.diff.own) : column("own");
+  hidden.total = diff ? hidden.own : column("total");
+}
+
+// What the run's steps have of the present weight; undefined for a run without steps. `steps.text` is how many.
+export function stepsPart({ steps, views, view }) {
+  return steps?.views[views[view].key];
+}
+
 export function hotTitle(tree) {
-  if (tree.unit === "ns") return `Where the ${tree.time} goes: most self time`;
+  const steps = stepsPart(tree) ? ` of ${tree.steps.text}` : "";
+  if (tree.unit === "ns") return `Where the ${tree.time}${steps} goes: most self time`;
   return `Where the ${tree.time} are: most self ${tree.time}`;
 }
 

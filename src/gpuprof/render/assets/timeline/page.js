@@ -1,5 +1,6 @@
 // The timeline's place in the page: the views, its part of the address, and its state for tests and for the console.
 
+import { buildLegend } from "../flame/colors.js";
 import { showDetails } from "../flame/details.js";
 import { sizeStage } from "../flame/state.js";
 import { boxSurface } from "../kit/canvas.js";
@@ -25,6 +26,7 @@ export function showView(app, shown) {
     element.hidden = shown !== "both" && element.dataset.view !== shown;
   }
   for (const name of VIEWS) press(`view-${name}`, name === shown);
+  buildLegend(app);
   if (flame) sizeStage(app);
   if (shown !== "flame") {
     sizeLanes(app);
