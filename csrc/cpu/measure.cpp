@@ -31,7 +31,7 @@ std::int64_t time_rounds(Team& team, const Loop& loop, std::uint64_t rounds) {
 }
 
 // The processor time of the member that takes longest. In wall time, a member that waits for its processor
-// would make one round look like thousands.
+// makes one round look like thousands.
 std::int64_t work_of_rounds(Team& team, const Loop& loop, std::uint64_t rounds) {
     std::vector<std::int64_t> spent_ns(team.size());
     team.run([&](std::size_t member) {

@@ -372,7 +372,8 @@ def test_the_command_for_starts(capsys: pytest.CaptureFixture[str]) -> None:
         total_s = parts.pop("total_s")
         assert total_s == pytest.approx(sum(parts.values()))
     assert execute([*words, "--limit", "0.000001"]) == 1
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()][-1] == "total"
+    *_, total, limit = capsys.readouterr().out.splitlines()
+    assert (total.split()[0], limit.split()[0], limit.split()[-1]) == ("total", "limit", "missed")
 
 
 @pytest.mark.parametrize(

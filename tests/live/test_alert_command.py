@@ -188,6 +188,10 @@ def test_quiet_results_raise_none(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == ""
 
 
+def test_a_single_result_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    refused_command(["alert", str(results(tmp_path, [1.0]))], "one_result", str(tmp_path))
+
+
 # ---- several sources
 
 

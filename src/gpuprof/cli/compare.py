@@ -325,7 +325,7 @@ def _chosen(document: ComparisonDocument) -> list[BatchFigures]:
 def _outcome(event: Ended, before: str | None) -> str | None:
     """Return how a process run ended, `before` being how the one before it of the variant ended.
 
-    None if it was reported before: of runs that are skipped, only the first one is reported.
+    None where nothing is to be printed: of runs that are skipped, only the first one is reported.
     """
     if event.skipped:
         found = ": skipped, as all later ones, because it failed before"
