@@ -90,6 +90,21 @@ def test_each_rate_of_a_search_is_shown_with_its_verdict(
     assert len(shown) == len(found)
 
 
+def test_ctrl_c_before_the_first_verdict_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_words: Any) -> LoadResult:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(several_runs, "run_load", interrupted)
+    words = ["--find-max-rate", "--slo", "p90<50ms", "--rate", "40", "--duration", "20s"]
+    assert execute(["load", "python:math:pi", *words, "--out", str(tmp_path)]) == 130
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines()[-1].startswith("interrupted before")
+    assert not list(tmp_path.iterdir())
+
+
 def test_ctrl_c_keeps_the_rates_that_were_measured(
     simulated: list[LoadSettings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

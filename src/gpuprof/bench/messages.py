@@ -240,7 +240,6 @@ TEMPLATES: dict[str, Template] = {
     # --- notes of a comparison ---
     "interrupted": _interrupted,
     "restored_runs": "{restored} of {runs} process runs are from an earlier time",
-    "fewer_runs": "aborted: {runs} of {planned} process runs were made",
     "not_interleaved": (
         "{baseline} and {variant} were not measured interleaved: {restored_of_baseline} and {restored} of "
         "their process runs are from an earlier time, and a machine that has changed since looks like a "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprof.bench.options import SystemOptions
-from gpuprof.cli.load_progress import live_figures, search_progress
+from gpuprof.cli.load_progress import live_figures, reporting_interrupt, search_progress
 from gpuprof.cli.measuring import (
     EXIT_INCONCLUSIVE,
     EXIT_MISSED,
@@ -316,7 +316,7 @@ def _mlperf(options: LoadCommandOptions) -> None:
     if options.report or options.find_max_rate or len(options.concurrency or ()) > 1:
         raise UsageError("options_of_one_run", "--mlperf has no --report, --find-max-rate or sweep; "
                          "hint: omit them.")  # fmt: skip
-    with terminated_like_interrupted():
+    with terminated_like_interrupted(), reporting_interrupt():
         found = run_mlperf(options.settings(), Path(options.out), options.max_batch)
     try:
         click.echo(json.dumps(found.to_dict()) if options.as_json else str(found))
@@ -337,7 +337,7 @@ def _soak(options: LoadCommandOptions) -> None:
         raise UsageError("options_of_one_run", "--scenario soak has no --report, --find-max-rate or --slo; "
                          "hint: omit them.")  # fmt: skip
     settings, lines = options.settings(), OccasionalLines(partial(click.echo, err=True))
-    with terminated_like_interrupted():
+    with terminated_like_interrupted(), reporting_interrupt():
         found = run_soak(
             _target(options, settings),
             settings,
@@ -362,7 +362,7 @@ def _several_runs(options: LoadCommandOptions) -> None:
         )
     settings = options.settings()
     target, how = _target(options, settings), LoadOptions(drain_s=options.drain)
-    with terminated_like_interrupted():
+    with terminated_like_interrupted(), reporting_interrupt():
         if options.find_max_rate:
             with search_progress(options.runs, options.slo) as watch:
                 searched = find_rate(target, settings, options=how, runs=options.runs, **watch)
