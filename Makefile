@@ -24,7 +24,7 @@ test:
 
 run-tests: venv
 	# Several processes share the processors: OpenMP's threads must not spin while they wait.
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=15
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "not slow and not needs" -n $(WORKERS) --dist worksteal --durations=15
 
 # A Python test runs them, and rebuilds what has changed.
 native-tests: $(VENV)/.tools
@@ -93,7 +93,7 @@ $(VENV)/.installed: $(NATIVE) | $(VENV)/.tools
 	touch $@
 
 $(VENV)/.ready: $(NATIVE) | $(VENV)/.tools
-	MAKEFLAGS= $(call INSTALL,--no-build-isolation --editable ".[dev]")
+	MAKEFLAGS= $(call INSTALL,--no-build-isolation --config-settings=cmake.define.GPUPROF_WERROR=ON --editable ".[dev]")
 	touch $@ $(VENV)/.installed
 
 # The optional packages, on top of those of $(VENV): its folder is one more that Python looks into.

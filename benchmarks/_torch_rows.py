@@ -19,6 +19,7 @@ ModelMaker = Callable[[], tuple[Any, Callable[[int], None]]]
 _BASE = "bare"
 _UNCOUNTED = "gpuprof without work"
 _CONTROL = "bare again: what is not resolved"
+_FIRST_STEPS = 3  # which have calls with new inputs, and make the optimizer's state
 # The option with_modules alone records nothing of eager modules; with_stack does, as "nn.Module: ..." frames.
 _NAMES_MODULES = "torch.profiler, with_stack + with_modules"
 
@@ -102,25 +103,41 @@ def _rows_of_models(
 def _work_row(name: str, what: str, make: ModelMaker, steps: int, settings: Settings) -> Row:
     model, loop = make()
     count = settings.iterations(steps, 1)
-    plain = gpuprof_on(settings.folder, model, layers=True, operators=True)
-    counted = gpuprof_on(settings.folder, model, layers=True, operators=True, work=True)
+    first = gpuprof_on(settings.folder, model, layers=True, operators=True, work=True)
+    plain = _after_first_steps(gpuprof_on(settings.folder, model, layers=True, operators=True), loop)
+    counted = _after_first_steps(first, loop)
     contestants = [
         Contestant(_UNCOUNTED, loop, count, plain, role="base"),
         Contestant(f"{_UNCOUNTED} again: what is not resolved", loop, count, plain, role="scale"),
         Contestant("gpuprof, work=True", loop, count, counted, "gpuprof"),
+        Contestant(
+            f"its first {_FIRST_STEPS} steps, which keep their inputs", loop, _FIRST_STEPS, first, "scale"
+        ),
     ]
     # The look at the ceilings after a recording leaves caches and clocks as no program would find them.
     with mock.patch("gpuprof.analyze.ceilings.of_run._measure_again", return_value=None):
         figures = ratios(time_rounds(contestants, settings.rounds, settings.seed), _UNCOUNTED)
     return Row(
         name,
-        f"{what}, work=True over without",
+        f"later {what}, work=True over without",
         "x",
         figures["gpuprof, work=True"],
         budget=1.02,
         others=entries(contestants, figures),
         notes=("the work is counted after the recording has ended, outside the timed pass",),
     )
+
+
+def _after_first_steps(recording: Callable[[], Any], loop: Callable[[int], None]) -> Callable[[], Any]:
+    """Return a maker of blocks in which a recording has seen the first steps of a program already."""
+
+    @contextlib.contextmanager
+    def recorded() -> Iterator[None]:
+        with recording():
+            loop(_FIRST_STEPS)
+            yield
+
+    return recorded
 
 
 def _model_row(name: str, what: str, make: ModelMaker, steps: int, settings: Settings) -> Row:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import itertools
 import os
 import queue
 import signal
@@ -122,10 +123,11 @@ def sleeping_loader(workers: int) -> Cause:
     return Cause(take(batches), take(fetched), {"workers": workers}, batch=10 * workers)
 
 
-def collections() -> Cause:
-    """Collect all garbage in each step."""
+def collections(every: int = 1) -> Cause:
+    """Collect all garbage in each step, or in each `every`-th one: then the median step has no collection."""
     training = Training(2)
     kept = [{number: [number]} for number in range(60_000)]
+    numbers = itertools.count(1)
 
     def collect() -> None:
         gc.collect()
@@ -133,10 +135,11 @@ def collections() -> Cause:
     def slow(count: int) -> None:
         for _ in range(count):
             training.step()
-            collect()
+            if next(numbers) % every == 0:
+                collect()
         assert kept
 
-    return Cause(slow, training.steps, {"remove": "gc:*"}, Rule.COLLECTIONS)
+    return Cause(slow, training.steps, {"remove": "gc:*"}, Rule.COLLECTIONS, batch=every)
 
 
 def logged_norms() -> Cause:
@@ -420,6 +423,7 @@ CAUSES: dict[str, Callable[[], Cause]] = {
     "sleeping loader, 1 worker": lambda: sleeping_loader(1),
     "sleeping loader, 2 workers": lambda: sleeping_loader(2),
     "garbage collection": collections,
+    "collection each 10th step": lambda: collections(10),
     "logged norms": logged_norms,
     "two of six layers": two_layers_more,
     "prefetched batches": prefetched,

@@ -27,6 +27,13 @@ inline std::int64_t monotonic_ns() noexcept {
     return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
+// What this thread has spent on a processor.
+inline std::int64_t thread_processor_ns() noexcept {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
 // The counter of a machine that has none at a steady rate. Out of line: it would cost the others registers.
 std::uint64_t read_slow_ticks() noexcept;
 

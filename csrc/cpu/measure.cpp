@@ -30,19 +30,31 @@ std::int64_t time_rounds(Team& team, const Loop& loop, std::uint64_t rounds) {
     return std::max<std::int64_t>(1, team.run([&](std::size_t member) { loop(member, rounds); }));
 }
 
+// The processor time of the member that takes longest. In wall time, a member that waits for its processor
+// makes one round look like thousands.
+std::int64_t work_of_rounds(Team& team, const Loop& loop, std::uint64_t rounds) {
+    std::vector<std::int64_t> spent_ns(team.size());
+    team.run([&](std::size_t member) {
+        const std::int64_t begin_ns = thread_processor_ns();
+        loop(member, rounds);
+        spent_ns[member] = thread_processor_ns() - begin_ns;
+    });
+    return std::max<std::int64_t>(1, *std::max_element(spent_ns.begin(), spent_ns.end()));
+}
+
 // The number of rounds that take about `seconds`; trying them also warms clocks and caches up.
 std::uint64_t rounds_for(Team& team, const Loop& loop, double seconds) {
     const double wanted_ns = seconds * static_cast<double>(ns_per_second);
     const auto enough_ns = std::min(shortest_trial_ns, static_cast<std::int64_t>(wanted_ns));
     std::uint64_t rounds = 1;
-    std::int64_t took_ns = time_rounds(team, loop, rounds);
-    while (took_ns < enough_ns) took_ns = time_rounds(team, loop, rounds *= 2);
+    std::int64_t took_ns = work_of_rounds(team, loop, rounds);
+    while (took_ns < enough_ns) took_ns = work_of_rounds(team, loop, rounds *= 2);
     const double wanted = static_cast<double>(rounds) * wanted_ns / static_cast<double>(took_ns);
     return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(wanted));
 }
 
-// Where another program ran during the trial, it took few rounds for many: `rounds` grows until a repeat is
-// no shorter than half of what it should be.
+// Clocks and caches may be faster than in the trial: `rounds` grows until a repeat is no shorter than half of
+// what it should be.
 std::int64_t time_enough(Team& team, const Loop& loop, std::uint64_t& rounds, double seconds) {
     const auto least_ns = static_cast<std::int64_t>(seconds * static_cast<double>(ns_per_second) / 2);
     std::int64_t took_ns = time_rounds(team, loop, rounds);

@@ -19,6 +19,8 @@ constexpr std::size_t most_threads = 4'096;
 constexpr std::size_t largest_chunk_bytes = 1 << 20;
 constexpr std::size_t more_bytes = 1'024;  // that the program may take until the copy
 constexpr int most_attempts = 4;
+// Of a reference in a frame, from CPython 3.14 on; the lowest bits of an object's address are 0.
+constexpr Address flags_of_reference = 3;
 
 // The C library keeps the id that the kernel knows a thread by in the structure that pthread_t points to.
 long find_id_in_pthread() noexcept {
@@ -126,9 +128,9 @@ bool FrameReader::walk(Copy& copy) {
         if (frame == nullptr) return false;
         const bool has_code =
             gpuprof_layout.frame_owner == GPUPROF_NO_FIELD ||
-            field<char>(frame, gpuprof_layout.frame_owner) != gpuprof_layout.owner_without_code;
+            field<char>(frame, gpuprof_layout.frame_owner) < gpuprof_layout.first_owner_without_code;
         if (has_code) {
-            RawFrame found{field<Address>(frame, gpuprof_layout.frame_code), 0};
+            RawFrame found{field<Address>(frame, gpuprof_layout.frame_code) & ~flags_of_reference, 0};
             if (gpuprof_layout.code_instructions == GPUPROF_NO_FIELD)
                 found.instruction = 2 * field<int>(frame, gpuprof_layout.frame_instruction);
             else

@@ -4,11 +4,14 @@
 #include "interpreter_layout.h"
 
 #include <Python.h>
+#include <limits.h>
 
-#if PY_VERSION_HEX < 0x030e0000 && !defined(Py_GIL_DISABLED) && defined(__linux__)
+#if PY_VERSION_HEX < 0x030f0000 && !defined(Py_GIL_DISABLED) && defined(__linux__)
 
 #include <internal/pycore_interp.h>
-#if PY_VERSION_HEX >= 0x030b0000
+#if PY_VERSION_HEX >= 0x030e0000
+#include <internal/pycore_interpframe_structs.h>
+#elif PY_VERSION_HEX >= 0x030b0000
 #include <internal/pycore_frame.h>
 #else
 #include <frameobject.h>
@@ -61,10 +64,12 @@ const gpuprof_interpreter_layout gpuprof_layout = {
     .frame_code = offsetof(struct _PyInterpreterFrame, f_code),
     .frame_instruction = offsetof(struct _PyInterpreterFrame, prev_instr),
 #endif
-#if PY_VERSION_HEX >= 0x030c0000
-    .owner_without_code = FRAME_OWNED_BY_CSTACK,
+#if PY_VERSION_HEX >= 0x030e0000
+    .first_owner_without_code = FRAME_OWNED_BY_INTERPRETER,
+#elif PY_VERSION_HEX >= 0x030c0000
+    .first_owner_without_code = FRAME_OWNED_BY_CSTACK,
 #else
-    .owner_without_code = -1,
+    .first_owner_without_code = CHAR_MAX,
 #endif
 };
 

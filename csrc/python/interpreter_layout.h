@@ -20,16 +20,16 @@ typedef struct {
     long thread_native_id; /* GPUPROF_NO_FIELD before 3.11 */
     long thread_frame;     /* of 3.11 and 3.12: of the structure that has the frame at `c_frame_current` */
     long c_frame_current;
-    long thread_chunk; /* the piece of memory that frames are taken from */
+    long thread_chunk;     /* the piece of memory that frames are taken from */
     long thread_chunk_top; /* where the next frame begins */
     long chunk_size;
     size_t thread_bytes;
 
-    long frame_code;
+    long frame_code; /* from 3.14 on, the lowest bits of the address are flags */
     long frame_previous;
     long frame_instruction; /* an address from 3.11 on, the number of an instruction before */
     long frame_owner;
-    int owner_without_code; /* the owner of frames that are of C */
+    int first_owner_without_code; /* frames of this owner and of higher ones are the interpreter's or of C */
     size_t frame_bytes;
 
     long code_first_line;

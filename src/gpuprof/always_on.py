@@ -21,9 +21,9 @@ from gpuprof.record.recording_folder import LOCK_FILE
 from gpuprof.record.window_options import WindowOptions
 from gpuprof.record.window_sampler import WindowRecorder
 from gpuprof.run.windows import (
+    FOLDER_SUFFIX,
     create_windows,
     finish,
-    free_windows_name,
     keep_windows,
     keeper_command,
     open_windows,
@@ -115,8 +115,7 @@ def run_windows(
     from gpuprof.record.supervise import program_command, run_command, target_path
 
     # The script or module is checked as for a whole recording.
-    named = target_path(target, is_module=is_module, out=out)
-    folder = named if out is not None else free_windows_name(named.stem)
+    folder = target_path(target, is_module=is_module, out=out, suffix=FOLDER_SUFFIX)
     command = [sys.executable, target, *arguments]
     create_windows(folder, windows_options, command)
     described = {

@@ -142,6 +142,7 @@ def test_the_profiler_and_the_report_of_the_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # from PyTorch 2.5 on
+@pytest.mark.slow
 def test_the_comparison_script_of_the_tools(run_with_codes: Any, tmp_path: Path) -> None:
     import numpy as np
 

@@ -497,6 +497,7 @@ def test_depth_of_twenty_thousand(open_page: Any) -> None:
     assert len(cells(page)) > 0
 
 
+@pytest.mark.slow
 def test_two_hundred_thousand_siblings(open_page: Any) -> None:
     count = 200_000
     rows = [(-1, "process", "p", 1, 0)] + [(0, "operator", f"op{i}", 1, 1) for i in range(count)]

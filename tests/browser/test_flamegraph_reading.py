@@ -361,6 +361,7 @@ SIZE_OF_IMAGE = """async (bytes) => {
 
 
 @pytest.mark.parametrize("width", [320, 1280])
+@pytest.mark.slow
 def test_the_saved_picture_has_title_total_and_legend(open_page: Any, tmp_path: Any, width: int) -> None:
     html = make_page(MODEL, title="ResNet", notes=["3 events were dropped."])
     page = open_page(html, viewport={"width": width, "height": 800})

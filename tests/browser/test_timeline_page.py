@@ -632,6 +632,7 @@ def test_a_stack_of_twenty_thousand(open_page: Any, tmp_path: Path) -> None:
     assert timeline(page, "totals(0, 1e9)")[0]["calls"] > 2_000
 
 
+@pytest.mark.slow
 def test_two_hundred_thousand_siblings(open_page: Any, tmp_path: Path) -> None:
     count = 200_000
     rows = [(i * 1e-4, 9e-5, f"name {i}") for i in range(count)]

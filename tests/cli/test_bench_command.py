@@ -325,6 +325,7 @@ def test_a_profile_is_left_next_to_the_results(bench: Any, run_python: Any, tmp_
     assert "call" in shown
 
 
+@pytest.mark.slow
 def test_the_largest_batch_that_fits_a_budget(bench: Any) -> None:
     words = ("--find-max-batch", "--memory-budget", "100MB", "--json", "--input-shape", "2000000")
     document = json.loads(bench("doubled", *words).stdout)
@@ -371,7 +372,8 @@ def test_the_command_for_starts(capsys: pytest.CaptureFixture[str]) -> None:
         total_s = parts.pop("total_s")
         assert total_s == pytest.approx(sum(parts.values()))
     assert execute([*words, "--limit", "0.000001"]) == 1
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()][-1] == "total"
+    *_, total, limit = capsys.readouterr().out.splitlines()
+    assert (total.split()[0], limit.split()[0], limit.split()[-1]) == ("total", "limit", "missed")
 
 
 @pytest.mark.parametrize(
@@ -389,12 +391,36 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, way: str, code: in
     words += ["--iterations", "20", "--json", *more]
     program = INTERRUPTED.replace("SIGNAL", f"signal.{way}")
     process = subprocess.Popen(
-        [sys.executable, "-c", program, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    out, _ = process.communicate(timeout=180)
+    out, errors = process.communicate(timeout=180)
     assert process.returncode == code
-    assert len(list(tmp_path.glob("results/raw/*.json"))) == 1
-    assert [each["row"]["batch_size"] for each in json.loads(out)["results"]] == [1]
+    assert errors.splitlines()[-1].startswith("interrupted")
+    (file,) = tmp_path.glob("results/raw/*.json")
+    for document in (json.loads(out), json.loads(file.read_text())):
+        assert document["interrupted"]
+        assert [each["row"]["batch_size"] for each in document["results"]] == [1]
+    assert "interrupted" in file.with_suffix(".md").read_text()
+
+
+def test_an_interrupt_before_the_first_sample_is_reported(tmp_path: Path) -> None:
+    words = ["bench", f"{MODELS}:hanging_at_two", "--input-shape", "3", "--batch-sizes", "2"]
+    program = INTERRUPTED.replace("SIGNAL", "signal.SIGINT")
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith("interrupted before")
+    assert not list(tmp_path.glob("results/raw/*"))
 
 
 # Ends itself as a terminal would, once the second batch size has been prepared.

@@ -57,6 +57,19 @@ def test_output_and_exit_code_are_the_programs(tmp_path: Path, capsys: pytest.Ca
         assert execute(["summary", str(folder / each["run"])]) == 0
 
 
+def test_a_program_without_a_window_is_reported_and_its_folder_has_the_name_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "short.py").write_text("")
+    (tmp_path / "short.gpuprof").mkdir()  # of a whole recording
+    monkeypatch.chdir(tmp_path)
+    assert execute(["run", "--every", "60s", "--for", "2s", "short.py"]) == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("gpuprof: no window in short.windows: ")
+    assert "; hint: " in line
+    assert json.loads((tmp_path / "short.windows" / "windows.json").read_text())["windows"] == []
+
+
 def test_a_killed_program_keeps_its_windows(tmp_path: Path) -> None:
     done = run(tmp_path, "kill")
     assert done.returncode == 128 + signal.SIGKILL

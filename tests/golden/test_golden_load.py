@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slowest requests of a load that was profiled, on an invented one."""
+"""Texts about loads: the slowest requests, the plan of machines, a soak test; all on invented figures."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pytest
 from golden_files import GoldenFiles
 from simulated_load import Part, layer, operator, wait, with_rare
 
 import gpuprof
+from gpuprof.load.leaks import MemoryLevels, Meter
+from gpuprof.load.result import LoadSettings
+from gpuprof.load.soak import soak_report
+from gpuprof.load.soak_run import SoakResult
+from gpuprof.load.throttling import ThrottleCause, ThrottleReading
 
 
 def test_the_slowest_requests(golden: GoldenFiles, tmp_path: Path) -> None:
@@ -19,3 +26,37 @@ def test_the_slowest_requests(golden: GoldenFiles, tmp_path: Path) -> None:
     load.requests[-1]["span_id"] = None
     run = gpuprof.open(load.write(tmp_path / "profile.gpuprof"))
     golden.check("load/slowest.txt", str(run.requests()))
+
+
+def test_a_plan_of_one_machine(golden: GoldenFiles) -> None:
+    times = [[0.010 + 0.0001 * (number % 7) for number in range(200)] for _ in range(4)]
+    plan = gpuprof.plan_capacity(times, 5, "p99<200ms", price_per_hour=2.5)
+    golden.check("load/one_machine.txt", str(plan))
+
+
+@pytest.mark.parametrize(("name", "minutes"), [("soak", 10.0), ("short_soak", 1 / 60)])
+def test_the_verdicts_of_a_soak_test(golden: GoldenFiles, name: str, minutes: float) -> None:
+    cycles, per_cycle = (96, 100) if name == "soak" else (5, 10)
+    levels = [
+        MemoryLevels(
+            per_cycle * cycle,
+            {
+                Meter.RSS: 90_000_000 + 64 * per_cycle * cycle,
+                Meter.MALLOC: 50_000_000 + 900 * per_cycle * (cycle % 4),
+                Meter.PYTHON_BLOCKS: 300_000 + cycle % 2,
+                Meter.CUDA: None,
+            },
+        )
+        for cycle in range(1, cycles + 1)
+    ]
+    count = cycles * per_cycle
+    ends = np.linspace(0, minutes * 60e9, count)
+    services = 0.005 * (1 + 0.002 * np.sin(np.arange(count)) + 0.03 * ends / ends[-1])
+    lost = [
+        {ThrottleCause.CPU_QUOTA: 10**9 * (cycle // 3), ThrottleCause.STEAL: 0} for cycle in range(cycles + 1)
+    ]
+    readings = [
+        ThrottleReading(int(minutes * 60e9 * cycle / cycles), each) for cycle, each in enumerate(lost)
+    ]
+    report = soak_report(levels, readings, ends, services)
+    golden.check(f"load/{name}.txt", str(SoakResult(LoadSettings("f", "soak"), report, count, 0, cycles)))

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from environments import REPOSITORY
+from waiting import LONGEST_S, wait_until
 
-LONGEST_S = 120
+T = TypeVar("T")
 RULES = REPOSITORY / "deploy" / "prometheus" / "rules.yml"
 _CONFIGURATION = """\
 global: {{scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 1s}}
@@ -44,7 +45,11 @@ class Prometheus:
             stderr=subprocess.STDOUT,
         )
         # Of port 0 its log has no number, but its listening socket has.
-        self.port = until(self._port)
+        self.port = self.wait_until(self._port)
+
+    def wait_until(self, look: Callable[[], T]) -> T:
+        """Return what `look` returns once it is true; until then the server may refuse requests."""
+        return wait_until(look, (OSError,), pause_s=0.1)
 
     def _port(self) -> int | None:
         own = {
@@ -78,16 +83,3 @@ class Prometheus:
         self.process.terminate()
         self.process.wait(timeout=LONGEST_S)
         self.log.close()
-
-
-def until(look: Any) -> Any:
-    """Return what `look` returns once it is true."""
-    end_s = time.monotonic() + LONGEST_S
-    while time.monotonic() < end_s:
-        try:
-            if found := look():
-                return found
-        except OSError:
-            pass
-        time.sleep(0.1)
-    raise AssertionError(f"not within {LONGEST_S} s")

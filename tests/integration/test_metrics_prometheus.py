@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from live_program import Recorded
-from prometheus_server import RULES, Prometheus, until
+from prometheus_server import RULES, Prometheus
 
 import gpuprof
 
@@ -54,15 +54,15 @@ def prometheus(exporter: str, tmp_path: Path) -> Iterator[Prometheus]:
 
 
 def test_scraped_values_equal_the_closed_run(recorded: Recorded, prometheus: Prometheus) -> None:
-    until(lambda: prometheus.values("up") == {"": 1.0})
+    prometheus.wait_until(lambda: prometheus.values("up") == {"": 1.0})
     recorded.send(str(STEPS))
     # The last step is known at the end of the run.
-    until(lambda: prometheus.values("gpuprof_steps_total") == {"": STEPS - 1.0})
+    prometheus.wait_until(lambda: prometheus.values("gpuprof_steps_total") == {"": STEPS - 1.0})
     (memory,) = prometheus.values("process_resident_memory_bytes", "process").items()
     assert memory[0] == str(recorded.process.pid)
     assert 50e6 < memory[1] < 5e9
     recorded.send("end")
-    until(lambda: prometheus.values("gpuprof_steps_total") == {"": float(STEPS)})
+    prometheus.wait_until(lambda: prometheus.values("gpuprof_steps_total") == {"": float(STEPS)})
     found = {name: prometheus.values(f"gpuprof_{name}_calls_total", name) for name in ("layer", "operator")}
     times = prometheus.values("gpuprof_operator_seconds_total", "operator")
     sums = prometheus.values("gpuprof_step_duration_seconds_sum")[""]
@@ -72,7 +72,7 @@ def test_scraped_values_equal_the_closed_run(recorded: Recorded, prometheus: Pro
         "query_exemplars", query="gpuprof_step_duration_seconds_bucket", start="0", end=str(time.time() + 1)
     )
     assert len(prometheus.rules()) == 7
-    until(lambda: {each["health"] for each in prometheus.rules()} == {"ok"})
+    prometheus.wait_until(lambda: {each["health"] for each in prometheus.rules()} == {"ok"})
     assert not prometheus.get("alerts")["alerts"]
 
     run = gpuprof.open(recorded.run)

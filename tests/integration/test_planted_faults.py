@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_server import RULES, Prometheus, until
+from prometheus_server import RULES, Prometheus
 
 pytestmark = pytest.mark.needs("prometheus")
 SCALE = 100
@@ -130,8 +130,8 @@ def test_each_planted_fault_raises_its_alert_and_a_quiet_run_none(
     prometheus: Prometheus, alerts: Path
 ) -> None:
     expected = {(run, name) for run, (name, _) in FAULTS.items()}
-    until(lambda: expected <= fired_in(prometheus))
-    until(lambda: {(run, name) for run, (_, name) in FAULTS.items()} <= fired_for(alerts))
+    prometheus.wait_until(lambda: expected <= fired_in(prometheus))
+    prometheus.wait_until(lambda: {(run, name) for run, (_, name) in FAULTS.items()} <= fired_for(alerts))
     assert set(prometheus.values("gpuprof_run_recording", "run")) == {*FAULTS, "quiet"}
     assert {each["health"] for each in prometheus.rules()} == {"ok"}
     assert fired_in(prometheus) == expected

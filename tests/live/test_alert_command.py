@@ -21,6 +21,7 @@ from live_snapshots import snapshot
 from refusals import refused, refused_command
 from waiting import wait_until
 
+import gpuprof
 from gpuprof.bench.results.batch import Stamp
 from gpuprof.bench.results.files import document_of, to_json
 from gpuprof.cli.main import execute
@@ -137,6 +138,13 @@ def test_a_recorded_program_raises_alerts_of_its_process(
         program.close()
 
 
+def test_a_run_that_has_ended_is_bad_input(tmp_path: Path) -> None:
+    with gpuprof.profile(out=tmp_path / "ended.gpuprof", gpu=False):
+        pass
+    assert execute(["alert", str(tmp_path / "ended.gpuprof")]) == 2
+    refused_command(["alert", str(tmp_path / "ended.gpuprof")], "not_recording")
+
+
 def test_wrong_input_is_one_line(tmp_path: Path) -> None:
     refused_command(["alert", str(tmp_path / "missing")], "no_such_run")
     refused_command(["alert", "--webhook", "http://192.0.2.1/"], "remote_webhook")
@@ -178,6 +186,10 @@ def test_a_planted_regression_of_results_raises_an_alert(
 def test_quiet_results_raise_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["alert", str(results(tmp_path, [1.0] * 13))]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_a_single_result_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    refused_command(["alert", str(results(tmp_path, [1.0]))], "one_result", str(tmp_path))
 
 
 # ---- several sources

@@ -16,7 +16,7 @@ from refusals import refused
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.failures import FailedRunError, TimeLimitError
 from gpuprof.errors import BenchmarkError, UnavailableError
-from gpuprof.load import loadgen
+from gpuprof.load import loadgen, loadgen_process
 from gpuprof.load.loadgen import LoadgenResult, LoadgenSettings, read_trace, require_loadgen, run_loadgen
 from gpuprof.load.mlperf import RULES, MlperfScenario, ScenarioVerdict, judge
 
@@ -150,3 +150,16 @@ def test_a_trace_is_read_by_query_or_by_sample(tmp_path: Path) -> None:
     found = read_trace(tmp_path)
     assert (found.planned_ns.tolist(), found.end_ns.tolist()) == ([1_500, 9_000], [1_800, 9_007])
     assert len(read_trace(tmp_path, per_sample=True).planned_ns) == 3
+
+
+def test_the_expected_rate_is_that_of_a_call_that_was_not_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, calls = [0.0], [0]
+
+    def call() -> None:
+        calls[0] += 1
+        now_s[0] += 0.018 if calls[0] <= 20 else 0.0003  # another program has the processor at first
+
+    monkeypatch.setattr(loadgen_process.time, "monotonic", lambda: now_s[0])
+    rate = loadgen_process._measured_rate(call, samples=1)
+    assert rate == pytest.approx(1.2 / 0.0003)
+    assert now_s[0] < 2.5

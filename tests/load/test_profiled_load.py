@@ -146,6 +146,7 @@ def test_a_request_that_waits_for_a_lock(tmp_path: Path, held_lock: Callable[[],
 
 
 @needs_sampler
+@pytest.mark.slow
 def test_a_request_that_collects_garbage(tmp_path: Path) -> None:
     kept = [[number] for number in range(400_000)]  # each collection visits these
     gc.collect()

@@ -15,6 +15,7 @@ from queues import served
 from refusals import refused
 
 from gpuprof.bench.verdicts import TargetVerdict
+from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
 from gpuprof.load import several_runs
 from gpuprof.load.requests import REQUEST, RequestStatus
@@ -73,6 +74,20 @@ def test_the_highest_rate_is_that_of_the_queue(simulated: list[LoadSettings]) ->
     seeds = [each.seed for each in simulated]
     assert len(seeds) == len(set(seeds)), "runs are not independent"
     assert all(each.slo is None for each in simulated)
+
+
+@pytest.mark.usefixtures("simulated")
+def test_each_rate_of_a_search_is_shown_with_its_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--find-max-rate", "--slo", "p90<50ms", "--rate", "40", "--duration", "20s", "--runs", "5"]
+    assert execute(["load", "python:math:pi", *words, "--out", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "max_rate.json").read_text())["rates"]
+    _begin, *shown, _written = capsys.readouterr().err.splitlines()
+    assert [line.split("/s: ")[0] for line in shown[:2]] == ["40", "80"]
+    expected = {(f"{each['rate']:,.4g}", each["verdict"]) for each in found}
+    assert {(line.split("/s: ")[0], line.split(": ")[-1]) for line in shown} == expected
+    assert len(shown) == len(found)
 
 
 def test_ctrl_c_keeps_the_rates_that_were_measured(

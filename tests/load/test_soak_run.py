@@ -150,6 +150,7 @@ def test_what_a_soak_does_not_have_is_refused(simulated: Any, more: dict[str, in
     assert asked == []
 
 
+@pytest.mark.slow
 def test_a_soak_mixes_batch_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
@@ -211,6 +212,7 @@ def test_readings_take_no_memory_of_their_own() -> None:
     assert (np.diff([each.at_ns for each in throttling]) >= 0).all()
 
 
+@pytest.mark.slow
 def test_the_cycles_do_not_describe_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     # The packages of the machine are read by code of the standard library that keeps memory.
     monkeypatch.setattr("gpuprof.load.run.describe_environment", lambda: pytest.fail("it was described"))

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels compute what their names promise, and none is picked that the processor could not execute. No
 // test judges how fast they are.
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
+#include "core/clock.hpp"
 #include "cpu/dispatch.hpp"
 #include "cpu/measure.hpp"
 #include "cpu/team.hpp"
@@ -276,6 +280,30 @@ TEST(measuring_gives_a_rate_for_each_repeat) {
 #if defined(__x86_64__) || defined(__aarch64__)
     CHECK_EQ(measure_clock(plan).per_second.size(), std::size_t{3});
 #endif
+}
+
+namespace {
+
+std::atomic<std::uint64_t> most_rounds{0};
+
+// A member that works a little and waits long for its processor, as next to other programs.
+double wait_for_the_processor(std::uint64_t rounds, double, double) noexcept {
+    const std::int64_t until_ns = gpuprof::thread_processor_ns() + static_cast<std::int64_t>(rounds) * 1'000;
+    while (gpuprof::thread_processor_ns() < until_ns) {
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    most_rounds = std::max(most_rounds.load(), rounds);
+    return 0;
+}
+
+}  // namespace
+
+TEST(waiting_for_the_processor_does_not_count_as_work) {
+    const ComputeKernel kernel{InstructionSet::generic, NumberType::fp64, 1, 1, "", &wait_for_the_processor};
+    const Rates rates = measure_compute(kernel, Plan{{0}, 0.004, 3, nullptr});
+    CHECK_EQ(rates.per_second.size(), std::size_t{3});
+    // A round of 1 us: 4 ms take 4,000 of them, whatever the clock shows.
+    CHECK(most_rounds >= 1'000 && most_rounds <= 8'000);
 }
 
 TEST(a_measurement_can_be_stopped) {

@@ -11,6 +11,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from trace_readers import read_chrome, read_perfetto, read_speedscope
 
@@ -38,6 +39,7 @@ def import_text(folder: Path, text: str) -> gpuprof.Run:
 
 @settings(max_examples=15)
 @given(intervals)
+@pytest.mark.slow
 def test_every_format_gives_back_the_same_slices(rows: list[tuple[int, int, int, str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = import_text(Path(folder), json.dumps({"traceEvents": as_events(rows)}))

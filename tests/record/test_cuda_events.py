@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from run_codes import note_codes, source_code
 
 LAYERS_WITHOUT_CUPTI = """
@@ -166,6 +167,7 @@ report(recording.run)
     assert facts["gpu"] is None
 
 
+@pytest.mark.slow
 def test_cuda_events_stay_where_a_profiler_comes_and_goes(program: Any) -> None:
     facts = program(
         LAYERS_WITHOUT_CUPTI

@@ -588,6 +588,7 @@ class TestPrograms:
         output = capfd.readouterr()
         assert (code, output.out) == (0, "1 True\n"), output.err
 
+    @pytest.mark.slow
     def test_profiler_in_the_script(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         source = """
             import torch

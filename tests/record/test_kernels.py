@@ -290,6 +290,7 @@ report(recording.run)
     assert facts["gpu"] is None
 
 
+@pytest.mark.slow
 def test_after_a_profiler_of_the_program_kineto_keeps_the_callbacks(program: Any) -> None:
     facts = program(
         """
@@ -322,6 +323,7 @@ with gpuprof.profile(out="a") as recording:
     assert facts["complete"] is True
 
 
+@pytest.mark.slow
 def test_a_profiler_that_runs_keeps_what_it_has(program: Any) -> None:
     facts = program(
         """
@@ -465,6 +467,7 @@ print(json.dumps(runs))
     assert "no_whole_graphs" in [each["code"] for each in facts["old notes"]]
 
 
+@pytest.mark.slow
 def test_the_program_s_own_profiler_comes_first(program: Any) -> None:
     facts = program("""
 initialize()
@@ -481,6 +484,7 @@ report(recording.run)
     assert "gpu_stepped_back" in note_codes(facts)
 
 
+@pytest.mark.slow
 def test_a_profiler_that_was_there_first_keeps_cupti(program: Any) -> None:
     facts = program("""
 initialize()

@@ -224,6 +224,7 @@ class TestDiscoveredModel:
         run = run_script(tmp_path, source)
         assert layer_calls(run) == {"Linear": 1}
 
+    @pytest.mark.slow
     def test_names_are_equal_in_each_run_of_a_script(self, tmp_path: Path) -> None:
         source = """
             import json

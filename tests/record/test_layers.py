@@ -443,6 +443,7 @@ class TestUnusualModules:
         ((name, error),) = unnamed(run)
         assert (name, error.partition(":")[0]) == ("Odd", "TypeError")
 
+    @pytest.mark.slow
     def test_many_failures_are_a_few_notes(self, x: torch.Tensor) -> None:
         class Odd(nn.Sequential):
             def named_modules(self, *args: Any, **kwargs: Any) -> Any:

@@ -378,6 +378,7 @@ class TestCompilations:
         assert [name for name, _ in pauses(recording.run, "compile")] == ["compilation 0/0"]
         assert ("after", None) in pauses(recording.run, "span")
 
+    @pytest.mark.slow
     def test_a_program_that_compiles_nothing_imports_nothing_for_it(self, run_python: Any) -> None:
         script = (
             "import sys, gpuprof, torch\n"
@@ -389,6 +390,7 @@ class TestCompilations:
         )
         assert run_python("-c", script).stdout == plain.stdout
 
+    @pytest.mark.slow
     def test_dynamo_that_is_imported_later(self, run_python: Any) -> None:
         script = (
             "import sys, gpuprof, torch\n"

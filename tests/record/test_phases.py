@@ -77,7 +77,9 @@ def phases_of(run: gpuprof.api.Run) -> Phases:
     return phases
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    "ending", ["normally", *(pytest.param(each, marks=pytest.mark.slow) for each in ("os._exit", "killed"))]
+)
 def test_phases_are_those_that_the_program_measures(tmp_path: Path, ending: str) -> None:
     run, (first, *marks, end) = recorded(tmp_path, LOOP + ENDINGS[ending] + "\n", "6")
     phases = phases_of(run)
@@ -173,6 +175,7 @@ with torch.no_grad():
 
 
 @pytest.mark.skipif(stack_sampler.why_not() is not None, reason="the sampler does not work here")
+@pytest.mark.slow
 def test_evaluation_generation_inference_and_checkpoints(tmp_path: Path) -> None:
     run, _ = recorded(tmp_path, OTHERS)
     phases = phases_of(run)
@@ -218,6 +221,7 @@ def test_warm_up_is_what_is_slower_than_the_last_half(durations: list[float], ex
 
 
 @pytest.mark.skipif(stack_sampler.why_not() is not None, reason="the sampler does not work here")
+@pytest.mark.slow
 def test_waits_of_a_step_are_named_and_those_between_steps_are_none(tmp_path: Path) -> None:
     phases = phases_of(recorded(tmp_path, SLEEPS)[0])
     assert phases.steps is not None

@@ -17,7 +17,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+)
 
 from gpuprof.record.processor import usable_processors
 from gpuprof.record.program_settings import (
@@ -65,16 +72,65 @@ def parameters(count: int = 2, **options: Any) -> list[torch.nn.Parameter]:
     return made
 
 
+def without_places(found: ProgramSettings) -> tuple[LoaderSettings, ...]:
+    places = dict.fromkeys(("iterated", "iterated_line", "item", "collate"))
+    return tuple(replace(each, **places) for each in found.loaders)
+
+
+def first_line(function: Any) -> int:
+    return int(function.__code__.co_firstlineno)
+
+
+class TestPlacesOfLoaders:
+    def test_the_line_of_the_loop_and_the_functions_of_a_fetch(self, settings: Settings) -> None:
+        def joined(samples: list[int]) -> list[int]:
+            return samples
+
+        def loop(loader: DataLoader[Any]) -> None:
+            for _ in loader:
+                pass
+
+        found = settings(lambda: loop(DataLoader(Numbers(), collate_fn=joined)))  # type: ignore[arg-type]
+        (loader,) = found.loaders
+        assert loader.iterated is not None
+        assert loader.iterated.endswith(f"test_recorded_settings.py:{first_line(loop)})")
+        assert ".loop (" in loader.iterated or loader.iterated.startswith("loop (")  # Python 3.10
+        assert loader.iterated_line == first_line(loop) + 1
+        assert loader.item is not None
+        assert loader.item.endswith(f"test_recorded_settings.py:{first_line(Numbers.__getitem__)})")
+        assert loader.collate is not None
+        assert loader.collate.endswith(f"test_recorded_settings.py:{first_line(joined)})")
+
+    def test_the_data_set_inside_of_a_choice_fetches(self, settings: Settings) -> None:
+        chosen: Any = Subset(Subset(Numbers(), [0, 1, 2]), [0, 1])  # type: ignore[arg-type]
+        (loader,) = settings(lambda: list(DataLoader(chosen))).loaders
+        assert (loader.dataset, loader.collate) == ("Subset", None)
+        assert loader.item is not None
+        assert f":{first_line(Numbers.__getitem__)})" in loader.item
+
+    def test_a_data_set_of_pytorch_alone_has_no_function_of_the_program(self, settings: Settings) -> None:
+        (loader,) = settings(lambda: list(DataLoader(TensorDataset(torch.ones(4))))).loaders
+        assert (loader.item, loader.collate) == (None, None)
+
+    def test_a_loader_in_several_lines_is_one(self, settings: Settings) -> None:
+        def program() -> None:
+            list(DataLoader(Numbers()))  # type: ignore[arg-type]
+            list(DataLoader(Numbers()))  # type: ignore[arg-type]
+
+        (loader,) = settings(program).loaders
+        assert loader.iterated_line == first_line(program) + 1
+
+
 class TestLoaders:
     def test_one_in_the_process(self, settings: Settings) -> None:
         found = settings(lambda: list(DataLoader(Numbers(), batch_size=4)))
-        assert found.loaders == (LoaderSettings("Numbers", 0, None, False, False, 4),)
+        assert without_places(found) == (LoaderSettings("Numbers", 0, None, False, False, 4),)
 
     @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_one_with_workers(self, settings: Settings) -> None:
         loader: Any = DataLoader(Numbers(), num_workers=1, prefetch_factor=3, persistent_workers=True)
         found = settings(lambda: [list(loader) for _ in range(2)])
-        assert found.loaders == (LoaderSettings("Numbers", 1, 3, False, True, 1),)
+        assert without_places(found) == (LoaderSettings("Numbers", 1, 3, False, True, 1),)
 
     def test_those_without_a_batch_size(self, settings: Settings) -> None:
         class Stream(IterableDataset[int]):
@@ -97,7 +153,7 @@ class TestLoaders:
             assert len(list(DataLoader(Stream(), batch_size=None))) == 3
 
         found = settings(program)
-        assert found.loaders == tuple(
+        assert without_places(found) == tuple(
             LoaderSettings(name, 0, None, False, False, None) for name in ("Numbers", "Stream")
         )
 
@@ -280,6 +336,7 @@ def test_a_class_that_is_made_during_the_recording(settings: Settings) -> None:
     assert [each.name for each in settings(program).optimizers] == ["Own"]
 
 
+@pytest.mark.slow
 def test_no_hook_is_left(run_python: Any) -> None:
     done = run_python("-c", ALONE)
     assert (done.stdout, done.stderr) == ("0\n", "")

@@ -261,6 +261,7 @@ sys.stdout.write(f"{os.environ['RANK']} ")  # in one piece, among those of other
 """
 
 
+@pytest.mark.slow
 def test_the_ranks_of_torchrun_are_in_the_run(tmp_path: Path, run_python: Any) -> None:
     (tmp_path / "train.py").write_text(RANKS)
     words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")

@@ -65,6 +65,7 @@ def test_torch(run: Run, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["program.py", "r.gpuprof"]
 
 
+@pytest.mark.slow
 def test_torch_gives_way_to_the_programs_own(run: Run, tmp_path: Path) -> None:
     own = (
         "import torch\ntorch.ones(3).exp()\nwith torch.profiler.profile() as own:\n    torch.ones(3).cos()\n"
@@ -79,6 +80,7 @@ def test_torch_gives_way_to_the_programs_own(run: Run, tmp_path: Path) -> None:
     assert (note.code, note.values) == ("program_used_profiler", {"profiler": "torch.profiler"})
 
 
+@pytest.mark.slow
 def test_a_forked_child_leaves_the_trace_to_its_parent(run: Run, tmp_path: Path) -> None:
     forks = (
         "import os, torch\ntorch.ones(3).exp()\nchild = os.fork()\nif child == 0:\n"
@@ -261,6 +263,7 @@ def test_a_folder_without_room_next_to_it_is_given_back(
 
 
 @pytest.mark.parametrize("profiler", ["torch", "pyinstrument", "cprofile"])
+@pytest.mark.slow
 def test_failures_stay_the_programs(run: Run, profiler: str) -> None:
     # A profiler of each call watches an import of PyTorch for seconds.
     imports = "import torch\n" if profiler == "torch" else ""

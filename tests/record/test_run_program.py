@@ -470,6 +470,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
     same_as_python("main.py")
 
 
+@pytest.mark.slow
 def test_a_forked_child_that_ends_in_order_after_operators(files: Files, same_as_python: Any) -> None:
     pytest.importorskip("torch")
     source = """
@@ -505,6 +506,7 @@ work("after")
 """
 
 
+@pytest.mark.slow
 def test_a_program_may_record_by_itself(files: Files, same_as_python: Any) -> None:
     folder = files({"main.py": OWN_RECORDING})
     done = same_as_python("main.py", cwd=folder, between=lambda: remove_runs(folder))
@@ -580,6 +582,7 @@ print(model.weight.grad.shape)
 """
 
 
+@pytest.mark.slow
 def test_threads_and_workers_that_end_print_nothing(files: Files, same_as_python: Any) -> None:
     same_as_python("main.py", cwd=files({"main.py": THREADS}))
 

@@ -312,6 +312,7 @@ assert not any(name.startswith("gpuprof") for name in sys.modules), "gpuprof was
             model(x)
         assert [weakref.getweakrefcount(module) for module in model.modules()] == before
 
+    @pytest.mark.slow
     def test_reference_counts(self) -> None:
         model = Mlp()
         x = torch.randn(1, 4)
@@ -530,6 +531,7 @@ class TestTransformations:
         record(lambda: seen.append(names()), model)
         assert seen == [expected]
 
+    @pytest.mark.slow
     def test_distributed_data_parallel(self, tmp_path: Path, run_python: Callable[..., Any]) -> None:
         ended = run_python("-W", "ignore", "-c", DISTRIBUTED)
         assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
@@ -570,6 +572,7 @@ class TestTransformations:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="CPython 3.10 cannot pause a profiler")
 @pytest.mark.parametrize("work", [False, True])
+@pytest.mark.slow
 def test_profilers_of_the_program_see_nothing_of_ours(work: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     know_ceilings(monkeypatch)
     models = [Mlp(), Mlp()]

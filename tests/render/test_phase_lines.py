@@ -31,6 +31,17 @@ def test_every_figure_is_in_the_lines() -> None:
     assert step.index("50.0%") < step.index("25.0%")
 
 
+def test_a_percentage_is_printed_with_the_mean_that_it_is_a_part_of() -> None:
+    """Each tenth step takes ten times as long: half of the mean step, and nothing of the median one."""
+    steps = dataclasses.replace(STEPS, median_ns=0.01 * SECOND, mean_ns=0.019 * SECOND)
+    (_, wall), (label, step) = phase_lines(dataclasses.replace(PHASES, steps=steps))
+    assert label == "mean step"
+    assert step.startswith("19.0 ms: ")
+    assert "10.0 ms" not in step
+    assert "10.0 ms" in wall
+    assert "19.0 ms" not in wall
+
+
 def with_figures(median_ns: float, forward: float, waits: dict[str, float]) -> StepFigures:
     parts = {"forward": forward, "backward": 0.1, "other": 0.9 - forward}
     return dataclasses.replace(STEPS, median_ns=median_ns, parts=parts, waits=waits)
@@ -56,7 +67,7 @@ def test_of_many_ranks_the_extreme_ones_are_shown() -> None:
             "collectives 12.5% (rank 1) to 50.0% (rank 0): the others wait for rank 1",
         ),
         (
-            "a step",
+            "mean step",
             "forward 25.0% (rank 0) to 75.0% (rank 1), "
             "waiting for collectives 0.0% (rank 1) to 40.0% (rank 0), backward 10.0%, "
             "other Python 15.0% (rank 1) to 30.0% (rank 2)",

@@ -104,6 +104,7 @@ def check_busy(error: gpuprof.RunError, path: Path) -> None:
     assert len(str(error).splitlines()) == 1
     assert str(path) in str(error)
     assert error.code == "still_recording"
+    assert f"gpuprof top {path}" in str(error.hint)
 
 
 def test_a_run_of_another_process_that_still_records(

@@ -43,7 +43,7 @@ def comparison_of(variants: Mapping[str, Mapping[int, Milliseconds] | str], **pl
     for variant, given in zip(specs, variants.values(), strict=True):
         session = SessionResult(variant.spec, JobSettings())
         if isinstance(given, str):
-            session.failure = BenchmarkError(given)
+            session.failure, session.failed_runs = BenchmarkError(given), count
         else:
             session.batches = [batch_of(*samples, batch_size=size) for size, samples in given.items()]
         result.variants.append(VariantResult(variant, session))

@@ -7,7 +7,7 @@ import pytest
 
 from gpuprof.text.sanitize import LONGEST_NAME, cell_width, escape_text, shorten
 from gpuprof.text.table import Column, text_table
-from gpuprof.text.units import format_bytes, format_count, format_duration, format_share
+from gpuprof.text.units import format_bytes, format_change, format_count, format_duration, format_share
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,14 @@ def test_sizes_counts_and_fractions() -> None:
     ]
     assert format_count(1_234_567) == "1,234,567"
     assert (format_share(0.1234), format_share(1.0), format_share(None)) == ("12.3%", "100.0%", "-")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [(-0.031, "-3.1%"), (0.0, "+0.0%"), (8.9, "+890.0%"), (9.0, "10x"), (35_750.16, "35,751x")],
+)
+def test_a_change_of_ten_times_is_a_multiple(change: float, text: str) -> None:
+    assert format_change(change) == text
 
 
 @pytest.mark.parametrize(

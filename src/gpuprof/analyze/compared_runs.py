@@ -29,6 +29,11 @@ _PYTHON = KINDS.index("python")
 _LINE_OF_DEFINITION = re.compile(r":\d+\)$")
 
 
+def without_line(frame: str) -> str:
+    """Return the name of a function without the line of its definition."""
+    return _LINE_OF_DEFINITION.sub(")", frame)
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedRuns:
     """The samples of all runs on the nodes of `tree`; `repeated` is the node that blocks were cut by."""
@@ -189,7 +194,7 @@ class _Grown:
         columns = (tree.parent, tree.kind, tree.name, tree.process_id)
         for parent, kind, name, process in zip(*(column.tolist() for column in columns), strict=True):
             text = tree.names[name]
-            same = _LINE_OF_DEFINITION.sub(")", text) if kind == _PYTHON else text
+            same = without_line(text) if kind == _PYTHON else text
             step = (kind, same) if parent >= 0 else (kind, str(processes))
             processes += parent < 0
             key = (numbers[parent] if parent >= 0 else -1, step)

@@ -25,14 +25,13 @@ from gpuprof.analyze.summary import DEFAULT_TOP, MEMBER_KINDS
 from gpuprof.errors import RunError
 from gpuprof.text.sanitize import quoted_if_blank
 from gpuprof.text.table import TABLE_WIDTH, Column, text_table, wrapped
-from gpuprof.text.units import format_count, format_duration
+from gpuprof.text.units import format_change, format_count, format_duration
 
 if TYPE_CHECKING:
     from gpuprof.analyze.call_tree import CallTree
     from gpuprof.run.folder import RunFolder
 
 _CHANGED = ("slower", "faster", "new", "gone")
-_LARGE_RATIO = 10  # from here on a ratio is shown as a multiple, not in percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +215,7 @@ def _cells(row: DifferenceRow, labels: Mapping[str, str]) -> list[str]:
 def _ratio_text(ratio: float | None) -> str:
     if ratio is None:
         return "-"
-    return f"{ratio:+.1%}" if ratio < _LARGE_RATIO - 1 else f"{1 + ratio:,.0f}x"
+    return format_change(ratio)
 
 
 def _signed(ns: float) -> str:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof.analyze.import_causes import read_import_causes
+from gpuprof.analyze.processor_waits import read_processor_waits
 from gpuprof.analyze.whatif.intervals import Intervals
 from gpuprof.run.call_sites import waited_in_each_ns
 from gpuprof.run.facts import statuses_of
@@ -22,8 +24,14 @@ from gpuprof.stats.quantiles import Estimate, quantile_so_far
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpuprof.analyze.import_causes import ImportCauses
+    from gpuprof.analyze.processor_waits import ProcessorWaits
     from gpuprof.run.folder import RunFolder
 
+# Names of waits that are not those of a function.
+WAIT_FOR_WORKERS = "(data loader workers)"
+WAIT_IN_BACKWARD = "(backward pass)"
+WAIT_FOR_BACKWARD = "(backward pass on another thread)"
 CONFIDENCE = 0.9  # with it, five steps have an interval
 PARTS = ("forward", "backward", "optimizer", "data", "other")
 _STEPS = (
@@ -31,15 +39,20 @@ _STEPS = (
     "other_ns FROM steps ORDER BY begin_ns"
 )
 _IMPORTS = (
-    "SELECT process_id, package, duration_ns FROM imports WHERE phase = 'start-up' "
-    "ORDER BY duration_ns DESC, package"
+    "SELECT process_id, package, sum(duration_ns)::BIGINT AS time_ns FROM imports WHERE phase = 'start-up' "
+    "GROUP BY ALL ORDER BY time_ns DESC, package"
 )
-# Samples of the main thread, whose innermost frame is what it waited in if it waited.
+# Samples of the main thread, whose innermost frame is what it waited in if it waited. Waits for a loader's
+# workers, and in the autograd engine, are named as such.
 _SAMPLES = """
-    SELECT frames[-1] AS name, t_ns, duration_ns,
+    SELECT CASE WHEN 2 * (cpu_ns + coalesce(queued_ns, 0)) >= duration_ns THEN ''
+            WHEN array_to_string(frames, chr(10)) LIKE {loader} ESCAPE '\\' THEN {workers}
+            WHEN contains(frames[-1], '_execution_engine.run_backward') THEN {engine}
+            ELSE frames[-1] END AS name, t_ns, duration_ns,
            coalesce(cpu_ns, -1) AS cpu_ns, coalesce(queued_ns, 0) AS queued_ns
     FROM stacks WHERE process_id = {process} AND thread_id = {process} ORDER BY t_ns
 """
+_TAKING_A_BATCH = r"%\_get\_data (torch/utils/data/dataloader.py%"
 # The backward pass on other threads: the main thread waits for it in the autograd engine.
 _BACKWARD_ELSEWHERE = """
     SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
@@ -75,8 +88,7 @@ class StepFigures:
     the 90% interval of the median, None with fewer than five steps; `mean_interval_ns` is that of the mean.
     The mean includes a cause that only few steps have. `parts` are fractions of the time of
     these steps, None for a part that was not recorded. `waits` are fractions of it, too: what the main thread
-    waited in, by function, without waits for the backward pass on another thread; None without samples of
-    Python stacks.
+    waited in, by function, or by one of the names `WAIT_...`; None without samples of Python stacks.
     """
 
     count: int
@@ -120,7 +132,9 @@ class Phases:
     of models without gradients) and "checkpoint"; None where it was not recorded. `startup_ns`, `between_ns`
     and `closing_ns` are the rest before, between and after the steps. Without steps, all of the rest is
     `startup_ns`. `imports_ns` are the main thread's imports before the first step, by package; None without
-    samples of Python stacks. `ranks` are those with steps, in order. `rank_walls_ns` has the wall time of
+    samples of Python stacks. `ranks` are those with steps, in order. `processor_waits` are those of the main
+    process, or of the rank with most of them; None if they were not counted. `import_causes` are the imports
+    by what the program itself imports, and those of functions. `rank_walls_ns` has the wall time of
     each rank, `main_rank` is that of the main process, None of a launcher.
     """
 
@@ -133,6 +147,8 @@ class Phases:
     ranks: tuple[RankSteps, ...] = ()
     others_ns: dict[str, int | None] = field(default_factory=dict)
     is_trace: bool = False
+    processor_waits: ProcessorWaits | None = None
+    import_causes: ImportCauses | None = None
     rank_walls_ns: dict[int, int] = field(default_factory=dict)
     main_rank: int | None = None
 
@@ -179,16 +195,24 @@ def read_phases(run: RunFolder) -> Phases | None:
     edges = np.array([begin_ns, first_ns, last_ns, max(end_ns, last_ns)])
     rest = np.diff(edges) - taken.covered_ns(edges[:-1], edges[1:])
     startup_ns, between_ns, closing_ns = rest.tolist()
+    figures = _figures(run, process_id, steps) if steps else None
+    recorded: dict[int, tuple[int, int] | None] = {
+        each.process_id: (each.steps.left_out, each.steps.total_ns) for each in ranks
+    }
+    if not ranks:
+        recorded[process_id] = None if figures is None else (figures.left_out, figures.total_ns)
     return Phases(
         wall_ns=end_ns - begin_ns,
         startup_ns=startup_ns,
         imports_ns=imports,
-        steps=_figures(run, process_id, steps) if steps else None,
+        steps=figures,
         between_ns=between_ns,
         closing_ns=closing_ns,
         ranks=ranks,
         others_ns=_sums(run, others, has_samples=imports is not None),
         is_trace=is_trace,
+        import_causes=None if imports is None else read_import_causes(run, process_id),
+        processor_waits=None if is_trace else read_processor_waits(run, recorded, end_ns - begin_ns),
         rank_walls_ns={rank: times[each][1] - times[each][0] for rank, each in numbered},
         main_rank=next((rank for rank, each in numbered if each == process_id), None),
     )
@@ -314,7 +338,13 @@ def _fraction(time: Intervals, steps: list[tuple[Any, ...]]) -> float:
 
 def _waits(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> dict[str, float] | None:
     """Return the functions that the main thread waited in, with fractions of the steps, largest first."""
-    samples = run.columns(_SAMPLES, process=process_id)
+    samples = run.columns(
+        _SAMPLES,
+        process=process_id,
+        loader=_TAKING_A_BATCH,
+        workers=WAIT_FOR_WORKERS,
+        engine=WAIT_IN_BACKWARD,
+    )
     if not len(samples["t_ns"]):
         return None
     duration, end = samples["duration_ns"], samples["t_ns"]
@@ -323,11 +353,18 @@ def _waits(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> dic
     begin, end, names = (end - duration)[own], end[own], samples["name"][own]
     in_steps = Intervals.union(*np.array([step[:2] for step in steps]).T)
     elsewhere = Intervals.union(*run.columns(_BACKWARD_ELSEWHERE, process=process_id).values())
-    time_ns = in_steps.covered_ns(begin, end) - elsewhere.covered_ns(begin, end)
-    time_ns = np.maximum(time_ns, 0) * (waited[own] / duration[own])
+    part = waited[own] / duration[own]
+    time_ns = in_steps.covered_ns(begin, end)
+    handed_ns = np.minimum(elsewhere.covered_ns(begin, end), time_ns)
     found, place = np.unique(np.ma.filled(names, "").astype(str), return_inverse=True)
-    sums = np.bincount(place, time_ns, minlength=len(found)) / max(in_steps.total_ns, 1)
-    return {str(found[at]): float(sums[at]) for at in np.argsort(-sums, kind="stable") if sums[at] > 0}
+    totals = np.bincount(place, (time_ns - handed_ns) * part, minlength=len(found))
+    sums = dict(zip(found.tolist(), totals.tolist(), strict=True))
+    if len(elsewhere):
+        # Between two nodes on the other thread, too.
+        sums[WAIT_FOR_BACKWARD] = float((handed_ns * part).sum()) + sums.pop(WAIT_IN_BACKWARD, 0.0)
+    whole_ns = max(in_steps.total_ns, 1)
+    ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    return {name: time / whole_ns for name, time in ordered if time > 0}
 
 
 def mean_interval(values: npt.NDArray[np.float64]) -> tuple[float, float] | None:

@@ -60,7 +60,14 @@ class Benchmark:
         return Session(self.request.spec, job, self._watch)
 
     def run(self) -> BenchFinding:
-        """Do all of it. Failures are in the finding; an interrupt goes through."""
+        """Do all of it. Failures are in the finding; an interrupt goes through, and is in the finding too."""
+        try:
+            return self._run()
+        except KeyboardInterrupt:
+            self.finding.interrupted = True
+            raise
+
+    def _run(self) -> BenchFinding:
         request, job = self.request, self.request.job
         try:
             if request.find_largest:

@@ -21,6 +21,7 @@ from gpuprof.bench.number_text import (
 from gpuprof.record.facts import SourceStatus
 from gpuprof.run.messages import reason_text
 from gpuprof.text.messages import Messages, Template, Values
+from gpuprof.text.units import counted
 
 if TYPE_CHECKING:
     from gpuprof.bench.measure.measurement import Measurement
@@ -55,10 +56,22 @@ def _fact(fact: Any) -> str:
     return fact_text(fact["code"], fact["values"]) if isinstance(fact, Mapping) else str(fact)
 
 
+def _interrupted(values: Values) -> str:
+    if "planned" not in values:  # of a file of an earlier version
+        return "interrupted before it was complete"
+    text = f"interrupted: the figures are of {values['runs']} of {counted(values['planned'], 'process run')}"
+    left_out = values["left_out"]
+    if not left_out:
+        return text
+    more = "1 more is" if left_out == 1 else f"{left_out} more are"
+    return f"{text}; {more} kept, and not compared before the others of the same round are made"
+
+
 def _failed(values: Values) -> str:
     """Return a failure with its hint, which files of earlier versions have in the message."""
-    hint = values.get("hint")
-    return f"{values['message']}; hint: {hint}" if hint else str(values["message"])
+    hint, runs = values.get("hint"), values.get("failed_runs", 1)
+    message = f"in {runs} process runs: {values['message']}" if runs > 1 else str(values["message"])
+    return f"{message}; hint: {hint}" if hint else message
 
 
 def _warmup(values: Values) -> str:
@@ -211,7 +224,7 @@ TEMPLATES: dict[str, Template] = {
     "enqueue": "a call had returned after {fraction:.0%} of its time: the host sets the pace",
     "recording": "a recording was running: its cost is part of the figures",
     "changed_inputs": "the calls change their inputs: each call computes something else than the one before",
-    "failed_process_runs": "{failed} of {process_runs} process runs failed, first: {first}",
+    "failed_process_runs": "{failed} of {process_runs:#process run} failed, first: {first}",
     "unreliable_quantiles": _unreliable_quantiles,
     "one_process_run": "one process run does not show the variation between runs: use --launches 10",
     # --- why there is no figure ---
@@ -225,7 +238,7 @@ TEMPLATES: dict[str, Template] = {
     "no_outputs": "{reason}",
     "no_baseline_outputs": "the baseline {baseline} gave no outputs: {reason}",
     # --- notes of a comparison ---
-    "interrupted": "interrupted before it was complete",
+    "interrupted": _interrupted,
     "restored_runs": "{restored} of {runs} process runs are from an earlier time",
     "fewer_runs": "aborted: {runs} of {planned} process runs were made",
     "not_interleaved": (
@@ -334,6 +347,7 @@ TEMPLATES: dict[str, Template] = {
     "interval_crosses_margin": "and the interval crosses the equivalence margin",
     "relative_speed": _relative_speed,
     "machine_was_busy": "{headline:fact}. The machine was busy during the measurement",
+    "headline_interrupted": "{headline:fact}. The comparison was {interrupted:fact}",
     # --- what to do next ---
     "take": "take {variant}",
     "speed_and_quality": "{speed:fact}; {quality:fact}",
@@ -382,14 +396,14 @@ TEMPLATES: dict[str, Template] = {
     "too_many_runs_needed": (
         "more than {most:,} process runs would be needed for a verdict: {speedup:speedup}"
     ),
-    "more_runs": "measure {variant} in {runs} process runs each (--launches {runs})",
-    "inconclusive_after_runs": "after {runs} its speed-up is inconclusive: {speedup:speedup}",
+    "more_runs": "measure {variant} in {runs:#process run} each (--launches {runs})",
+    "inconclusive_after_runs": "after {runs:#process run} its speed-up is inconclusive: {speedup:speedup}",
     "more_labelled_samples": "compare the outputs on more labeled samples",
     "wide_accuracy_interval": "the interval of an accuracy is too wide",
     # --- the conclusion ---
     "concluded_measured": lambda values: (
-        f"{values['measured']} of {values['variants']} variants were measured completely"
-        + ("" if values["runs"] is None else f", in {values['runs']:,} process runs")
+        f"{values['measured']} of {counted(values['variants'], 'variant')} measured completely"
+        + ("" if values["runs"] is None else f", in {counted(values['runs'], 'process run')}")
     ),
     "concluded_faster": "faster than the baseline: {variants:list}",
     "concluded_slower": "slower than the baseline: {variants:list}",
@@ -408,7 +422,7 @@ TEMPLATES: dict[str, Template] = {
     "reasons": "{reasons:facts}",
     "roll_back": "roll back: serve with {first} alone",
     "roll_out": "roll out to 100%: serve with {second} alone",
-    "keep_split": "keep {second} at {share:.0%} and measure {more_runs} more process runs",
+    "keep_split": "keep {second} at {share:.0%} and measure {more_runs:#more process run}",
     "keep_split_inconclusive": (
         "keep {second} at {share:.0%}: more process runs hardly help, use wider margins or a quieter machine"
     ),
@@ -475,7 +489,7 @@ TEMPLATES: dict[str, Template] = {
         "{variation:percent}, the level has {files}): {fix:fact}"
     ),
     "gate_needs_files": (
-        "about {files} files of the candidate are needed, measured separately; give --candidate for each"
+        "about {files:#file} of the candidate are needed, measured separately; give --candidate for each"
     ),
     "gate_near_margin": (
         "the ratio is near the threshold; measure the candidate once more, or use a wider threshold"
@@ -495,9 +509,9 @@ TEMPLATES: dict[str, Template] = {
         "{few} of {configurations} configurations have fewer than {fewest} files, which cannot show a change "
         "of level: all of them are the baseline"
     ),
-    "empty_files": "{files} empty files left out: of benchmarks that have not ended",
-    "copied_files": "{files} files left out: copies of other files",
-    "newer_files": "{files} files left out: newer than the candidate",
+    "empty_files": "{files:#empty file} left out: of benchmarks that have not ended",
+    "copied_files": "{files:#file} left out: copies of other files",
+    "newer_files": "{files:#file} left out: newer than the candidate",
     "other_machine_files": "{files} than the candidate ({different})",
 }
 MESSAGES = Messages(
@@ -543,9 +557,9 @@ STOPS = Messages(
         "iterations": "{iterations:,} iterations were asked for",
         "precision": "the interval of p{quantile:quantile} is {width:.2%} wide",
         "time limit": _time_limit,
-        "end of data": "the data ended after {batches:,} batches",
+        "end of data": "the data ended after {batches:#batch/batches}",
         "most samples": "{samples:,} samples are the most that are kept",
-        "interrupted": "interrupted after {samples:,} samples",
+        "interrupted": "interrupted after {samples:#sample}",
     },
     {"quantile": quantile_text},
 )

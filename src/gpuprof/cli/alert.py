@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprof.cli.options import typed
+from gpuprof.text.units import counted
 
 if TYPE_CHECKING:
     from gpuprof.live.alerts.engine import Alert
@@ -28,7 +29,8 @@ def close_webhook(webhook: Webhook) -> None:
     """Wait for the last alerts, and print a warning if some were not taken."""
     webhook.close()
     if webhook.lost:
-        click.echo(f"warning: the webhook did not take {webhook.lost} of its alerts", err=True)
+        lost = counted(webhook.lost, "alert")
+        click.echo(f"warning: the webhook did not take {lost}", err=True)
 
 
 def alert_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -80,7 +82,8 @@ def alert(options: AlertOptions) -> None:
     """Print alerts of RUN while it is recorded, of the process PID, or of all runs in FOLDER.
 
     In a FOLDER of results of gpuprof bench, compare the newest file with those since the last change. Without
-    a target, apply the rules to the machine. Exit with 1 if an alert fired, with 0 if none did.
+    a target, apply the rules to the machine. Exit with 1 if an alert fired, with 0 if none did,
+    with 2 for bad input, such as a RUN that has ended.
     """
     from gpuprof.live.alerts.results import has_results
     from gpuprof.live.alerts.rules import BUILT_IN_RULES

@@ -294,6 +294,11 @@ class _Output:
         """Whether there is a measurement."""
         return any(each.session.batches for each in self.findings)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the last model was interrupted."""
+        return bool(self.findings) and self.findings[-1].interrupted
+
     def begin(self, request: Request) -> None:
         """Print which model is next."""
         if self._blocks is not None:
@@ -319,11 +324,15 @@ class _Output:
             if self.is_measured:
                 self._print_json()
         elif self._blocks is not None:
-            self._blocks.complete(self._written)
+            self._blocks.complete(self._written, interrupted=self.is_interrupted)
         if not self._options.as_json:
             written = [] if self._blocks is not None else self._written
             for path in [*written, *self._reports]:
                 click.echo(escape_text(f"wrote {path}"))
+        if self.is_interrupted:
+            from gpuprof.bench.results.text import interrupted_note
+
+            click.echo(interrupted_note(self.findings[-1]), err=True)
 
     def _print(self, finding: BenchFinding) -> None:
         from gpuprof.bench.results.text import finding_notes, notes_of, results_table, title_of

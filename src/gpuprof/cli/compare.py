@@ -29,6 +29,7 @@ from gpuprof.cli.options import ListsCommand, fraction, measuring_options, typed
 from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.text.sanitize import escape_text
+from gpuprof.text.units import counted
 
 if TYPE_CHECKING:
     from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 REPORTS = ("html", "md", "json", "csv", "pdf", "recommendations")
 _DEFAULT_REPORT = "md,json,csv"
+_FAILED_AGAIN = ": failed again, for the same reason"
 _LONG_NAMES = {"markdown": "md"}
 
 
@@ -296,13 +298,12 @@ def _exit(document: ComparisonDocument) -> None:
 
     failed = [each for each in document.variants if each.status != VariantStatus.MEASURED]
     if failed:
-        first = failed[0]
-        values = {} if first.failure is None else first.failure.values
-        why = values.get("message", first.failure)
+        names = ", ".join(each.name for each in failed)
+        variants = counted(len(document.variants), "variant")
         raise BenchmarkError(
             "variants_failed",
-            f"{len(failed)} of {len(document.variants)} variants failed, {first.name} first: {why}",
-            hint=f"{values.get('hint') or 'correct them'}; --resume keeps the process runs of the others",
+            f"{len(failed)} of {variants} failed ({names})",
+            hint="correct what failed, or leave it out; --resume keeps the process runs of the others",
         )
     chosen = _chosen(document)
     if not chosen:
@@ -321,10 +322,18 @@ def _chosen(document: ComparisonDocument) -> list[BatchFigures]:
     return list((document.choice or variants[0]).batches)
 
 
-def _outcome(event: Ended) -> str:
+def _outcome(event: Ended, before: str | None) -> str | None:
+    """Return how a process run ended, `before` being how the one before it of the variant ended.
+
+    None where nothing is to be printed: of runs that are skipped, only the first one is reported.
+    """
     if event.skipped:
-        return ": skipped, because it failed before"
-    return f": failed: {event.failure}" if event.failure else ""
+        found = ": skipped, as all later ones, because it failed before"
+        return None if before == found else found
+    if event.failure is None:
+        return ""
+    found = f": failed: {event.failure}"
+    return _FAILED_AGAIN if before in (found, _FAILED_AGAIN) else found
 
 
 def _left(elapsed_s: float, made: int, left: int) -> str:
@@ -345,6 +354,7 @@ def _progress() -> Iterator[Callable[[RunEvent], None]]:
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("starting", total=None)
         begin_s, made = time.monotonic(), 0
+        outcomes: dict[str, str] = {}
 
         def watch(seen: RunEvent) -> None:
             event, done, planned = seen.event, seen.done, seen.planned
@@ -355,7 +365,11 @@ def _progress() -> Iterator[Callable[[RunEvent], None]]:
             if isinstance(event, Ended) and bar.disable:
                 made += not event.skipped
                 left = _left(time.monotonic() - begin_s, made, planned - done)
-                line = f"process run {done} of {planned}: {seen.name}{_outcome(event)}{left}"
+                outcome = _outcome(event, outcomes.get(seen.name))
+                if outcome is None:
+                    return
+                outcomes[seen.name] = outcome
+                line = f"process run {done} of {planned}: {seen.name}{outcome}{left}"
                 click.echo(escape_text(line), err=True)
 
         yield watch

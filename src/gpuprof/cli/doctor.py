@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprof.cli.usage import UsageError
+from gpuprof.text.units import counted
 
 if TYPE_CHECKING:
     from gpuprof.doctor import Check
@@ -85,11 +86,11 @@ def _print_self_check(seconds: float | None, comparisons: int | None, as_json: b
     from gpuprof.doctor.self_check import SECONDS, self_check
 
     whole_s = SECONDS if seconds is None else seconds
-    about = f"{whole_s:.0f} seconds" if comparisons is None else f"{comparisons} comparisons"
+    about = f"{whole_s:.0f} seconds" if comparisons is None else counted(comparisons, "comparison")
     with _progress(f"comparing a program with itself, for about {about} ...") as progress:
 
         def show(runs: int, done: int, elapsed_s: float) -> None:
-            progress(f"{runs} process runs, {done} comparisons, {elapsed_s:.0f} s")
+            progress(f"{counted(runs, 'process run')}, {counted(done, 'comparison')}, {elapsed_s:.0f} s")
 
         found = self_check(seconds=whole_s, comparisons=comparisons, progress=show)
     click.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False) if as_json else found)

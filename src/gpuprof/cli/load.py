@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuprof.bench.options import SystemOptions
+from gpuprof.cli.load_progress import live_figures, search_progress
 from gpuprof.cli.measuring import (
     EXIT_INCONCLUSIVE,
     EXIT_MISSED,
@@ -28,10 +26,9 @@ from gpuprof.cli.server_options import server_options, target_of_options
 from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.load.out_folder import check_writable
 from gpuprof.load.targets.address import is_address
+from gpuprof.text.units import counted
 
 if TYPE_CHECKING:
-    from gpuprof.load.driver import Progress
-    from gpuprof.load.requests import Rows
     from gpuprof.load.result import LoadResult, LoadSettings
     from gpuprof.load.several_runs import MaxRateResult, SweepResult
     from gpuprof.load.soak_run import SoakResult
@@ -283,7 +280,7 @@ def load(options: LoadCommandOptions) -> None:
 
     settings = options.settings()
     target = _target(options, settings)
-    with terminated_like_interrupted(), _live_figures(options, settings) as progress:
+    with terminated_like_interrupted(), live_figures(Path(options.out), settings) as progress:
         how = LoadOptions(drain_s=options.drain, progress=progress, profile=options.profile_folder)
         found = run_load(target, settings, options=how)
     _report(found, options)
@@ -345,7 +342,9 @@ def _soak(options: LoadCommandOptions) -> None:
             _target(options, settings),
             settings,
             options=LoadOptions(drain_s=options.drain),
-            after_cycle=lambda cycles, requests: lines.add(f"{cycles} cycles, {requests:,} requests"),
+            after_cycle=lambda cycles, requests: lines.add(
+                f"{counted(cycles, 'cycle')}, {counted(requests, 'request')}"
+            ),
         )
     is_no = found.verdict == "yes" or 0 < found.requests == found.failed
     is_conclusive = found.verdict not in ("open", "inconclusive")
@@ -362,18 +361,21 @@ def _several_runs(options: LoadCommandOptions) -> None:
             "two_searches", "--find-max-rate has one concurrency; hint: write one, as in --concurrency 4."
         )
     settings = options.settings()
-    target, lines = _target(options, settings), OccasionalLines(partial(click.echo, err=True))
-    what = "rate" if options.find_max_rate else "concurrency"
-    how: dict[str, Any] = {
-        "options": LoadOptions(drain_s=options.drain),
-        "before_run": lambda value: lines.add(f"measuring {what} {value:,.4g}"),
-    }
+    target, how = _target(options, settings), LoadOptions(drain_s=options.drain)
     with terminated_like_interrupted():
         if options.find_max_rate:
-            searched = find_rate(target, settings, runs=options.runs, **how)
+            with search_progress(options.runs, options.slo) as watch:
+                searched = find_rate(target, settings, options=how, runs=options.runs, **watch)
             _show_several(searched, options, is_conclusive=searched.found.is_conclusive)
         else:
-            swept = sweep_concurrency(target, settings, options.concurrency or (), **how)
+            lines = OccasionalLines(partial(click.echo, err=True))
+            swept = sweep_concurrency(
+                target,
+                settings,
+                options.concurrency or (),
+                options=how,
+                before_run=lambda value: lines.add(f"measuring concurrency {value:,.4g}"),
+            )
             _show_several(swept, options)
 
 
@@ -444,43 +446,3 @@ def _print_probe(options: LoadCommandOptions) -> None:
             for each in (found.lateness_p50_s, found.lateness_p99_s)]  # fmt: skip
     click.echo(f"ceiling on a target that does nothing: {found.ceiling_per_s:,.0f} requests/s")
     click.echo(f"lateness at 1,000 requests/s: p50 {late[0]}, p99 {late[1]}")
-
-
-@contextmanager
-def _live_figures(options: LoadCommandOptions, settings: LoadSettings) -> Iterator[Progress]:
-    """Yield what publishes figures for gpuprof top, and shows them on a line of a terminal."""
-    from gpuprof.load.published import publishing
-    from gpuprof.load.run import CLOSED
-
-    is_terminal = sys.stderr.isatty()
-    has_plan = settings.scenario not in CLOSED or settings.count is not None
-    with publishing(Path(options.out), settings.target, settings.scenario, has_plan=has_plan) as publisher:
-
-        def progress(rows: Rows) -> None:
-            publisher.update(rows)
-            if is_terminal:
-                _show(rows)
-
-        try:
-            yield progress
-        finally:
-            if is_terminal:
-                sys.stderr.write("\r\033[K")
-
-
-def _show(rows: Rows) -> None:
-    import numpy as np
-
-    from gpuprof.load.figures import latencies_s, quantile
-    from gpuprof.text.units import format_duration
-
-    ended = rows[rows["end_ns"] > 0]
-    recent = np.sort(latencies_s(ended[-1000:]))
-    p99 = quantile(recent, 0.99) if len(recent) else float("inf")
-    shown = format_duration(p99 * 1e9) if p99 < float("inf") else "-"
-    waiting = int((rows["sent_ns"] > 0).sum()) - len(ended)
-    sys.stderr.write(
-        f"\r\033[K{len(ended):,} of {len(rows):,} requests ended, {waiting:,} in service, p99 of the last "
-        f"1,000: {shown}"
-    )
-    sys.stderr.flush()

@@ -19,6 +19,7 @@ from gpuprof.bench.options import SystemOptions
 from gpuprof.cli.measuring import EXIT_MISSED, OccasionalLines, progress_bar
 from gpuprof.cli.options import numbers, typed
 from gpuprof.errors import BenchmarkError
+from gpuprof.text.units import counted
 
 if TYPE_CHECKING:
     from gpuprof.bench.optimize.distillation import Distillation, DistillationSettings
@@ -227,7 +228,7 @@ def _training(reached: Distillation) -> Iterator[tuple[str, str]]:
     from gpuprof.text.units import format_share
 
     early = "" if reached.steps == reached.asked_steps else f" of {reached.asked_steps}, interrupted"
-    yield "training", f"{reached.steps} steps{early}"
+    yield "training", f"{counted(reached.steps, 'step')}{early}"
     samples = f"{reached.held_out_samples:,} held-out samples"
     yield "loss", f"{reached.loss_before:.3g} to {reached.loss_after:.3g} on {samples}"
     if reached.agreement_after is not None:

@@ -17,6 +17,7 @@ from gpuprof.cli.usage import UsageError
 if TYPE_CHECKING:
     from gpuprof.bench.config import Device, Dtype
     from gpuprof.bench.ready_times import ReadyTimes
+    from gpuprof.bench.workers.startup import StartupTimes
 
 _RUNS = 6  # the fewest whose median has a 95% interval
 
@@ -113,8 +114,7 @@ def _model_startup(options: StartupOptions) -> None:
         system.spec(options.target[0]), runs=options.runs, time_limit_s=options.time_limit
     )
     _write(options, {"model": options.target[0], **found.to_dict()}, str(found))
-    if options.limit is not None:
-        exit_for_targets([found.verdict(options.limit)])
+    _judge(options, found)
 
 
 def _command_startup(options: StartupOptions, ready: str) -> None:
@@ -124,8 +124,19 @@ def _command_startup(options: StartupOptions, ready: str) -> None:
     with terminated_like_interrupted():
         times = time_to_ready(options.target, ready, runs=options.runs, time_limit_s=options.time_limit)
     _write(options, times.to_dict(), str(times))
-    if options.limit is not None:
-        exit_for_targets([times.verdict(options.limit)])
+    _judge(options, times)
+
+
+def _judge(options: StartupOptions, found: ReadyTimes | StartupTimes) -> None:
+    """Print whether the limit is met, and exit by it."""
+    from gpuprof.text.units import format_duration
+
+    if options.limit is None:
+        return
+    verdict = found.verdict(options.limit)
+    if not options.as_json:
+        click.echo(f"limit {format_duration(options.limit * 1e9)}: {verdict}")
+    exit_for_targets([verdict])
 
 
 def _stay(options: StartupOptions, ready: str) -> None:

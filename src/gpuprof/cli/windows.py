@@ -86,7 +86,6 @@ def check_for_windows(options: RecordingOptions) -> None:
 def record_windows(program: Any, options: RecordingOptions, windows: WindowOptions, out: str | None) -> int:
     """Run a program with windows, print one line at its end, and return its exit code."""
     import contextlib
-    import shlex
 
     from gpuprof.always_on import run_windows
     from gpuprof.text.sanitize import escape_text
@@ -99,27 +98,40 @@ def record_windows(program: Any, options: RecordingOptions, windows: WindowOptio
         is_module=program.is_module,
         out=None if out is None else Path(out),
     )
-    kept = len(index["windows"])
     with contextlib.suppress(OSError):
-        path = shlex.quote(str(folder))
-        click.echo(
-            escape_text(f"gpuprof: {kept} windows in {folder}; view: gpuprof summary {path}"), err=True
-        )
+        click.echo(escape_text(f"gpuprof: {_recorded(folder, index, windows)}"), err=True)
     return code
+
+
+def _recorded(folder: Path, index: dict[str, Any], options: WindowOptions) -> str:
+    """Return how many windows there are and how to view them, or why there is none and what to do."""
+    import shlex
+
+    from gpuprof.text.units import counted
+
+    kept, failed = len(index["windows"]), index["failed"]
+    if kept:
+        return f"{counted(kept, 'window')} in {folder}; view: gpuprof summary {shlex.quote(str(folder))}"
+    if failed:
+        return f"no window in {folder}: {failed} could not be written; hint: free disk space"
+    return (
+        f"no window in {folder}: the program ended before its first window, which begins after "
+        f"{options.every_s:g} s; hint: set a shorter --every, or omit it to record the whole program"
+    )
 
 
 def print_windows(folder: Path, *, as_json: bool) -> None:
     """Print the windows of a folder, oldest first."""
     from gpuprof.run.windows import open_windows
     from gpuprof.text.sanitize import escape_text
-    from gpuprof.text.units import format_duration
+    from gpuprof.text.units import counted, format_duration
 
     index = open_windows(folder)
     if as_json:
         click.echo(json.dumps({"windows": str(folder), **index, "runs": index["windows"]}, indent=2))
         return
     rows = index["windows"]
-    counts = f"{len(rows)} windows, {index['removed']} removed, {index['failed']} failed"
+    counts = f"{counted(len(rows), 'window')}, {index['removed']} removed, {index['failed']} failed"
     click.echo(escape_text(f"{folder}: {counts}"))
     if not rows:
         return

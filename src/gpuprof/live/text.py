@@ -24,7 +24,14 @@ from gpuprof.live.snapshot import (
 )
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table
-from gpuprof.text.units import format_bytes, format_count, format_duration, format_quantity, format_share
+from gpuprof.text.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_quantity,
+    format_share,
+)
 
 ROWS = 10
 _PROCESS_COLUMNS = ("process", "CPU", "RSS", "id", "spans", "threads", "read", "written")
@@ -144,9 +151,9 @@ def _run_words(snapshot: Snapshot) -> list[str]:
     if snapshot.is_late:
         words.append("reading what was recorded before")
     if snapshot.dropped_events:
-        words.append(f"{format_count(snapshot.dropped_events)} events dropped")
+        words.append(f"{counted(snapshot.dropped_events, 'event')} dropped")
     if snapshot.missed_spans:
-        words.append(f"{format_count(snapshot.missed_spans)} spans missed")
+        words.append(f"{counted(snapshot.missed_spans, 'span')} missed")
     return words
 
 
@@ -176,11 +183,13 @@ def _known_share(value: int | None, whole: int) -> str:
 
 
 def _request_lines(requests: LiveRequestFigures) -> list[str]:
-    planned = "" if requests.planned is None else f" of {format_count(requests.planned)}"
+    ended = counted(requests.ended, "request")
+    if requests.planned is not None:
+        ended = f"{format_count(requests.ended)} of {counted(requests.planned, 'request')}"
     state = "ended" if requests.is_over else "running"
     return [
         f"load test: {escape_text(requests.target)}, {escape_text(requests.scenario)} ({state})",
-        f"  {format_count(requests.ended)}{planned} requests ended, {format_count(requests.failed)} failed, "
+        f"  {ended} ended, {format_count(requests.failed)} failed, "
         f"queue {format_count(requests.queued)}, in service {format_count(requests.in_service)}",
         f"  {_shown(requests.ended_per_s, _per_second)} of {_shown(requests.arrivals_per_s, _per_second)} "
         f"due, latency p50 {_shown(requests.p50_ns, format_duration)}, p90 "

@@ -25,6 +25,7 @@ from gpuprof.load.queue_formulas import formula_machines
 from gpuprof.load.reasons import LoadReason, reason
 from gpuprof.stats.distributions import student_quantile
 from gpuprof.stats.quantiles import CONFIDENCE
+from gpuprof.text.units import counted
 
 if TYPE_CHECKING:
     from gpuprof.bench.results.target import LatencyTarget
@@ -114,7 +115,7 @@ def _check(
     if model.most_in_service > most:
         raise BenchmarkError(
             "not_measured",
-            f"{model.most_in_service} requests at a time were not measured (at most {most})",
+            f"no measurement has {counted(model.most_in_service, 'request')} at a time (at most {most})",
             hint=f"measure them with --batch-sizes 1,{model.most_in_service}, or plan with at most {most}",
         )
     return share

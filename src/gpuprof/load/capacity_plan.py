@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof.bench.facts import TextEnum
 from gpuprof.load.reasons import LoadReason
 from gpuprof.text.table import wrapped
-from gpuprof.text.units import format_duration, significant
+from gpuprof.text.units import counted, format_duration, significant
 
 if TYPE_CHECKING:
     from gpuprof.bench.results.target import LatencyTarget
@@ -152,14 +152,16 @@ def machines_text(machines: MachineCount) -> str:
 
 
 def _rows(plan: CapacityPlan) -> Iterator[tuple[str, str]]:
+    machines = counted(int(plan.machines.value), "machine")
     yield "machines", machines_text(plan.machines)
-    yield plan.target.figure, f"{format_duration(plan.latency_s * 1e9)} at {plan.machines.value} machines"
+    yield plan.target.figure, f"{format_duration(plan.latency_s * 1e9)} at {machines}"
     yield "utilization", f"{plan.utilization:.1%}"
     yield "router", str(plan.model.router)
     if plan.model.replicas > 1 or plan.model.largest_batch > 1:
-        yield "machine", f"{plan.model.replicas} replicas, batches of up to {plan.model.largest_batch}"
+        replicas = counted(plan.model.replicas, "replica")
+        yield "machine", f"{replicas}, batches of up to {plan.model.largest_batch}"
     if plan.formula is not None:
-        yield "formulas", f"{plan.formula} machines (Allen-Cunneen, Erlang C)"
+        yield "formulas", f"{counted(plan.formula, 'machine')} (Allen-Cunneen, Erlang C)"
     if plan.by_season:
         yield "by season", ", ".join(map(str, plan.by_season))
     if plan.cost_per_hour is not None and plan.cost_per_million is not None:

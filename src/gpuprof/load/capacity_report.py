@@ -12,6 +12,7 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.load.capacity_plan import CapacityPlan, plan_text
 from gpuprof.load.planning import plan_measured
 from gpuprof.load.reasons import LoadReason, reason
+from gpuprof.text.units import counted
 
 CPU_LIMIT_PERCENT = 80.0
 MEMORY_LIMIT_MB = 8_000.0
@@ -44,9 +45,8 @@ class CapacityReport:
         latency = "- Latency: unknown without measured service times"
         if self.plan is not None:
             p = self.plan
-            latency = (
-                f"- Latency: {p.target.figure} {p.latency_s * 1e3:.4g} ms at {p.machines.value} machines"
-            )
+            machines = counted(int(p.machines.value), "machine")
+            latency = f"- Latency: {p.target.figure} {p.latency_s * 1e3:.4g} ms at {machines}"
         lines = ["# Capacity Planning Report", "", "## Current System Load", "", *now]
         lines += ["", f"## Projected Requirements (growth {self.projected_growth:g})", "", *then, latency]
         lines += ["", "## Scaling Recommendations", ""]

@@ -86,6 +86,10 @@ class LoadComparison:
     @property
     def headline(self) -> str:
         """The result in one sentence."""
+        return f"{self._found}{'; interrupted before all runs were made' if self.interrupted else ''}"
+
+    @property
+    def _found(self) -> str:
         if self.choice is None:
             return "inconclusive: no variant is shown to be better"
         if self.choice is self.baseline:

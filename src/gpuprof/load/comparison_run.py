@@ -41,6 +41,7 @@ def run_load_comparison(
 ) -> LoadComparison:
     """Put the load on each variant, and compare. Ctrl-C keeps the runs that ended.
 
+    Those of the round that it interrupts are not compared before the others of that round are made.
     Runs of an interrupted comparison in the folder are kept, unless `fresh`; with `resume` those of one that
     was completed too. Raises KeyboardInterrupt where a variant has no run yet, GpuprofError for what cannot
     work.
@@ -65,6 +66,9 @@ def run_load_comparison(
             if not all(runs.values()):
                 raise
             interrupted = True
+            rounds = min(len(runs[variant.name]) for variant, _ in turns)
+            for variant, _ in turns:
+                del runs[variant.name][rounds:]
         if not interrupted:
             state.complete()
     margin = comparison.margin

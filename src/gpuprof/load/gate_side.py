@@ -29,6 +29,7 @@ from gpuprof.load.result import LoadResult, LoadSettings, open_result
 from gpuprof.load.stored_streams import good_streams, stored_objectives
 from gpuprof.load.targets.address import is_address
 from gpuprof.stats.quantiles import samples_needed
+from gpuprof.text.units import counted
 
 if TYPE_CHECKING:
     from gpuprof.stats.arrays import Floats
@@ -169,7 +170,7 @@ def _arrivals(settings: LoadSettings) -> Iterator[str]:
         wait = f" within {settings.batch_wait_s:g} s" if settings.batch_wait_s else ""
         yield f"batches of {settings.max_batch}{wait}"
     if settings.scenario == "offline":
-        yield f"{settings.count} requests"
+        yield counted(settings.count or 0, "request")
 
 
 # --- figures -------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def _growth(meter: Meter, readings: Sequence[MemoryLevels], margin: float) -> Me
         why = reason("unavailable", meter=str(meter))
         return MeterGrowth(meter, SoakVerdict.UNAVAILABLE, None, None, None, why)
     if len(known) < FEWEST_READINGS or known[-1][0] <= known[0][0]:
-        why = reason("short_series", readings=len(known), least=FEWEST_READINGS)
+        why = reason("short_series", meter=str(meter), readings=len(known), least=FEWEST_READINGS)
         return MeterGrowth(meter, SoakVerdict.INCONCLUSIVE, None, None, None, why)
     half = np.array(known[len(known) // 2 :], dtype=np.float64)
     growth = block_growth(half[:, 0], half[:, 1], blocks=BLOCKS, confidence=CONFIDENCE)

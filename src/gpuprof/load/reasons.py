@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuprof.text.messages import Messages, Template
+from gpuprof.text.messages import Messages, Template, Values
+from gpuprof.text.units import format_change, format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,47 +32,74 @@ def reason(code: str, **values: Any) -> LoadReason:
     return LoadReason(code, values)
 
 
+def _within_margin(values: Values) -> str:
+    high = max(values["high"], 0)
+    found = f"growth of at most {high:.3g} {values['unit']} per request (95% CI)" if high else "no growth"
+    return f"{values['meter']}: {found}, within the margin of {values['margin']:.3g}"
+
+
+def _drift(what: str, more: str = "") -> Callable[[Values], str]:
+    """Return the text of a change of the service time: a minute, or within the time of a shorter test."""
+
+    def text(values: Values) -> str:
+        minutes = min(values["seconds"] / 60, 1.0)
+        # Of logarithms, so that no change is below -100%.
+        low, high = (
+            format_change(math.expm1(min(values[name] * minutes, 700)), 2) for name in ("low", "high")
+        )
+        median = format_duration(values["median_s"] * 1e9)
+        base = "per minute" if minutes == 1 else f"in {values['seconds']:.3g} s"
+        return (
+            f"service time (median {median}): change of {low} to {high} {base} (95% CI), {what} "
+            f"{100 * values['margin'] * minutes:.2g}%{more}"
+        )
+
+    return text
+
+
+def _throttled(found: str) -> str:
+    return "{cause}: throttled in {throttled} of {intervals:#interval} between readings; in these, " + found
+
+
 _TEMPLATES: dict[str, Template] = {
     # MLPerf-style scenarios
     "too_short": "the run took {seconds:.3g} s, and the rule is {least_s:.3g} s",
     "too_few_queries": "too few queries (n={queries:,}, needs {least:,})",
     "too_few_samples": "too few samples (n={samples:,}, needs {least:,})",
-    "early_stopping": "{over:,} of {queries:,} queries are over the bound; to stop early with as "
-    "many, {least:,} queries are needed",
+    "early_stopping": "{over:,} of {queries:#query/queries} took longer than the bound; to stop early with "
+    "as many, {least:,} queries are needed",
     "latency_bound": "p{percent:g} of {latency_s:time} is above the bound of {bound_s:time}",
-    "failed_queries": "{failed:,} of {queries:,} queries failed or have no response",
+    "failed_queries": "{failed:,} of {queries:#query/queries} failed or had no response",
     # Intervals of queues
     "too_few_runs": "too few independent runs (n={runs}, needs {least})",
-    "short_runs": "each run has {requests:,} requests, which are correlated and count as {effective:,.0f} "
+    "short_runs": "each run has {requests:#request}, which are correlated and count as {effective:,.0f} "
     "independent ones; p{percent:g} needs {least:,}, in runs of about {needed:,} requests",
     # Search of the highest rate
     "never_met": "no rate was shown to meet the target; the lowest was {rate:.4g}/s",
     "never_missed": "no rate was shown to miss the target; the highest was {rate:.4g}/s",
-    "rates_left": "the search ended after {rates} rates; rates between {low:.4g}/s and {high:.4g}/s are open",
+    "rates_left": "the search ended after {rates:#rate}; rates between {low:.4g}/s and {high:.4g}/s are open",
     # Tests of several runs
-    "all_failed": "stopped: each of {requests:,} requests failed ({cause})",
+    "all_failed": "stopped: every request failed (n={requests:,}; {cause})",
     "cannot_continue": "stopped: {error}",
     # Leaks, drift, throttling
-    "unavailable": "{meter} cannot be read on this machine",
-    "short_series": "too few readings (n={readings}, needs {least})",
-    "grows": "growth of {meter}: {low:.3g} to {high:.3g} {unit} a request",
-    "within_margin": "growth of {meter}: at most {high:.3g} {unit} a request, within {margin:.3g}",
-    "flattens": "the growth of {meter} is flattening: run longer",
-    "wide_interval": "growth of {meter}: {low:.3g} to {high:.3g} {unit} a request, margin {margin:.3g}: "
-    "run longer",
-    "slower_over_time": "service times rise by {low:.3%} to {high:.3%} a minute",
-    "faster_over_time": "service times fall by {low:.3%} to {high:.3%} a minute",
-    "steady": "service times change by {low:.3%} to {high:.3%} a minute, within {margin:.3%}",
-    "drift_open": "service times change by {low:.3%} to {high:.3%} a minute, margin {margin:.3%}: run longer",
-    "throttled_slower": "{cause}: throttled in {throttled} of {intervals} intervals, where service is "
-    "{low:.1%} to {high:.1%} slower",
-    "throttled_harmless": "{cause}: throttled in {throttled} of {intervals} intervals, where service is not "
-    "slower by more than {margin:.1%}",
-    "not_throttled": "{cause}: not throttled in {intervals} intervals",
-    "throttled_throughout": "{cause}: throttled in {throttled} of {intervals} intervals, too few "
-    "are left to compare with",
-    "throttled_unclear": "{cause}: throttled in {throttled} of {intervals} intervals, where service is "
-    "{low:.1%} to {high:.1%} slower: run longer",
+    "unavailable": "{meter}: cannot be read on this machine",
+    "short_series": "{meter}: too few readings (n={readings}, needs {least})",
+    "grows": "{meter}: growth of {low:.3g} to {high:.3g} {unit} per request (95% CI), above the margin of "
+    "{margin:.3g}",
+    "within_margin": _within_margin,
+    "flattens": "{meter}: the growth is flattening: run longer",
+    "wide_interval": "{meter}: growth of {low:.3g} to {high:.3g} {unit} per request (95% CI), and the margin "
+    "is {margin:.3g}: run longer",
+    "slower_over_time": _drift("above the margin of"),
+    "faster_over_time": _drift("below the margin of"),
+    "steady": _drift("within the margin of"),
+    "drift_open": _drift("and the margin is", ": run longer"),
+    "throttled_slower": _throttled("service took {low:.1%} to {high:.1%} longer (95% CI)"),
+    "throttled_harmless": _throttled("service took at most {high:.1%} longer (95% CI)"),
+    "not_throttled": "{cause}: throttled in none of {intervals:#interval} between readings",
+    "throttled_throughout": "{cause}: throttled in {throttled} of {intervals:#interval} between readings: "
+    "too few, or too few others, to compare the service times",
+    "throttled_unclear": _throttled("service took {low:.1%} to {high:.1%} longer (95% CI): run longer"),
     # Capacity
     "machines_planned": "{machines:#machine} for {target}, by the simulation of measured service times",
     "cpu_above": "CPU usage of {percent:.4g}% is above {limit:g}%: use {instances:#instance}",

@@ -23,6 +23,7 @@ from gpuprof.load.plots import heat_map, latency_over_time, rates_over_time, tai
 from gpuprof.load.result import LoadResult, status_text, verdict_text
 from gpuprof.render.page import readable
 from gpuprof.render.tail_page import TAIL_PAGE
+from gpuprof.text.units import counted
 
 FORMATS = ("html", "md", "csv", "json", "pdf")
 _OWN = ("csv", "json")
@@ -99,7 +100,7 @@ def _when(result: LoadResult) -> str | None:
 
 
 def _headline(result: LoadResult) -> str:
-    rates = f"{len(result.rows):,} requests, {formatting.rate(result.achieved_rate)} achieved"
+    rates = f"{counted(len(result.rows), 'request')}, {formatting.rate(result.achieved_rate)} achieved"
     if result.planned_rate is not None:
         rates += f" of {formatting.rate(result.planned_rate)} planned"
     verdict = verdict_text(result)

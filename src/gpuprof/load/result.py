@@ -40,7 +40,7 @@ from gpuprof.load.warnings import LoadWarning, load_warning
 from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table
-from gpuprof.text.units import format_duration, format_share
+from gpuprof.text.units import counted, format_duration, format_share
 
 if TYPE_CHECKING:
     from gpuprof.analyze.requests.slow_request import SlowRequest
@@ -402,7 +402,7 @@ def _head(result: LoadResult) -> str:
 
 
 def _rates(result: LoadResult) -> str:
-    found = f"{len(result.rows):,} requests, {result.achieved_rate:,.4g}/s achieved"
+    found = f"{counted(len(result.rows), 'request')}, {result.achieved_rate:,.4g}/s achieved"
     if result.planned_rate is not None:
         found += f" of {result.planned_rate:,.4g}/s planned"
     if result.units_per_s > result.achieved_rate * 1.001:

@@ -46,6 +46,10 @@ class RateProbe:
     verdict: TargetVerdict
 
 
+# Called with each rate once it has a verdict.
+AfterRate = Callable[[RateProbe], None]
+
+
 @dataclass(frozen=True, slots=True)
 class MaxRate:
     """The highest rate that meets a target, in requests per second.
@@ -74,6 +78,7 @@ class _Search:
     runs: int
     seed: int
     most_rates: int
+    after_rate: AfterRate | None = None
     probes: dict[float, RateProbe] = field(default_factory=dict)
 
     @property
@@ -98,6 +103,8 @@ class _Search:
             runs = [self.measure(rate, first + number) for number in range(self.runs)]
             found = quantile_of_runs(runs, self.share, CONFIDENCE)
             self.probes[rate] = RateProbe(rate, found, _verdict(found, runs, self.share, self.limit_s))
+            if self.after_rate is not None:
+                self.after_rate(self.probes[rate])
         return self.probes[rate].verdict
 
 
@@ -119,6 +126,7 @@ def find_max_rate(
     most_rates: int = MOST_RATES,
     seed: int = 0,
     ended_by: list[BaseException] | None = None,
+    after_rate: AfterRate | None = None,
 ) -> MaxRate:
     """Search the highest rate at which a quantile is below its limit.
 
@@ -126,8 +134,9 @@ def find_max_rate(
     `start` is the first rate; it is doubled or halved until one rate is met and one missed. Then the gaps on
     both sides of the inconclusive rates are halved until they are narrower than `precision` of the rate.
     Latency is taken to rise with the rate. With a list for `ended_by`, Ctrl-C and TargetStoppedError end the
-    search with the rates that were measured, and are added to the list; Ctrl-C needs one such rate. Raises
-    BenchmarkError for a target without a quantile.
+    search with the rates that were measured, and are added to the list; Ctrl-C needs one such rate.
+    `after_rate` is called with each rate once it has a verdict. Raises BenchmarkError for a target without a
+    quantile.
     """
     share = target.share
     if share is None:
@@ -137,7 +146,7 @@ def find_max_rate(
             hint="write 'p99<20ms'",
         )
     _check(start, runs, precision)
-    search = _Search(measure, share, target.limit_s, runs, seed, most_rates)
+    search = _Search(measure, share, target.limit_s, runs, seed, most_rates, after_rate)
     try:
         _bracket(search, start, highest)
         if search.met is not None and search.missed is not None:

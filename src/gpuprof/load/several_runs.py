@@ -23,7 +23,7 @@ from gpuprof.load.requests import is_ok
 from gpuprof.load.result import LoadResult, LoadSettings
 from gpuprof.load.run import CLOSED, LoadOptions, Scenario, check_requests, checked, run_load
 from gpuprof.load.schedules import check_count
-from gpuprof.load.search import RUNS, MaxRate, find_max_rate
+from gpuprof.load.search import RUNS, AfterRate, MaxRate, RateProbe, find_max_rate
 from gpuprof.load.stopping import TargetStoppedError, check_success, keeping_results
 from gpuprof.load.sweep import ConcurrencyRun, ConcurrencySweep, sweep_of
 from gpuprof.stats.distributions import student_quantile
@@ -186,6 +186,7 @@ def find_rate(
     *,
     runs: int = RUNS,
     before_run: BeforeRun | None = None,
+    after_rate: AfterRate | None = None,
 ) -> MaxRateResult:
     """Search the highest rate at which a target meets `settings.slo`; `settings.rate` is the first one.
 
@@ -220,7 +221,9 @@ def find_rate(
         return latencies_s(result.rows)
 
     ended_by: list[BaseException] = []
-    found = find_max_rate(measure, goal, first, runs=runs, seed=settings.seed, ended_by=ended_by)
+    found = find_max_rate(
+        measure, goal, first, runs=runs, seed=settings.seed, ended_by=ended_by, after_rate=after_rate
+    )
     stopped = [each.reason for each in ended_by if isinstance(each, TargetStoppedError)]
     interrupted = len(ended_by) > len(stopped)
     return MaxRateResult(settings, found, interrupted, achieved, stopped[0] if stopped else None)
@@ -327,6 +330,12 @@ def _saturation(found: ConcurrencySweep) -> str:
     if found.saturation is not None:
         return f"saturation: concurrency {found.saturation}"
     return "throughput still grows" if found.has_growth else "saturation: unknown with fewer than 3 numbers"
+
+
+def rate_line(probe: RateProbe, figure: str) -> str:
+    """Return one rate of a search with its quantile, which is called `figure`, and its verdict."""
+    interval = f" (99% CI {_interval(probe.quantile)})" if probe.quantile.is_sufficient else ""
+    return f"{probe.rate:,.4g}/s: {figure} {_time(probe.quantile.value)}{interval}: {probe.verdict}"
 
 
 def _rates(found: MaxRate) -> str:

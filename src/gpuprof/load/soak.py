@@ -75,11 +75,13 @@ def drift_of(ends_s: Floats, services_s: Floats, margin: float = DRIFT_MARGIN) -
     kept = int(_WARMUP * len(services_s))
     times, services = ends_s[kept:], services_s[kept:]
     if len(services) < DRIFT_BLOCKS * _FEWEST_IN_BLOCK:
-        why = reason("short_series", readings=len(services), least=DRIFT_BLOCKS * _FEWEST_IN_BLOCK)
+        least = DRIFT_BLOCKS * _FEWEST_IN_BLOCK
+        why = reason("short_series", meter="service time", readings=len(services), least=least)
         return ServiceDrift(SoakVerdict.INCONCLUSIVE, None, None, None, (), why)
     minutes = np.array([each.mean() for each in np.array_split(times, DRIFT_BLOCKS)]) / 60
     low, value, high = _slope(minutes, _log_medians(services, DRIFT_BLOCKS))
-    verdict, why = _drift_verdict(low, value, high, margin)
+    seconds, median_s = float(times[-1] - times[0]), float(np.median(services))
+    verdict, why = _drift_verdict(low, value, high, margin, seconds=seconds, median_s=median_s)
     return ServiceDrift(verdict, low, value, high, _changes(ends_s, services_s), why)
 
 
@@ -105,12 +107,14 @@ def _slope(places: Floats, values: Floats) -> tuple[float, float, float]:
     return slope - half, slope, slope + half
 
 
-def _drift_verdict(low: float, value: float, high: float, margin: float) -> tuple[SoakVerdict, LoadReason]:
-    values = {"low": low, "high": high, "margin": margin}
+def _drift_verdict(
+    low: float, value: float, high: float, margin: float, **measured: float
+) -> tuple[SoakVerdict, LoadReason]:
+    values = {"low": low, "high": high, "margin": margin, **measured}
     if low > 0 and value > margin:
         return SoakVerdict.YES, reason("slower_over_time", **values)
     if high < -margin:
-        return SoakVerdict.NO, reason("faster_over_time", low=-high, high=-low)
+        return SoakVerdict.NO, reason("faster_over_time", **values)
     if high < margin:
         return SoakVerdict.NO, reason("steady", **values)
     return SoakVerdict.INCONCLUSIVE, reason("drift_open", **values)

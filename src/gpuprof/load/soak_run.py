@@ -27,6 +27,8 @@ from gpuprof.load.targets.base import BatchTarget, LoopTarget, Target, ThreadTar
 from gpuprof.load.targets.finding import find_target
 from gpuprof.load.targets.server_target import ServerTarget
 from gpuprof.load.throttling import Throttling
+from gpuprof.text.table import wrapped
+from gpuprof.text.units import counted
 
 CYCLES = 4 * FEWEST_READINGS
 SOAK = "soak"
@@ -104,8 +106,9 @@ class SoakResult:
         leaks, drift = self.report.leaks, self.report.drift
         judged: list[MeterGrowth | ServiceDrift | Throttling] = [*leaks.meters, drift]
         judged += self.report.throttling
-        lines = [f"{self.requests:,} requests in {self.cycles} cycles, {self.failed:,} failed", ""]
-        lines += [f"{each.verdict!s:<13} {each.reason}" for each in judged]
+        requests, cycles = counted(self.requests, "request"), counted(self.cycles, "cycle")
+        lines = [f"{requests} in {cycles}, {self.failed:,} failed", ""]
+        lines += [wrapped(f"{each.verdict!s:<13} {each.reason}", indent=" " * 14) for each in judged]
         lines += ["", f"leak, slower service or throttling: {self.verdict}"]
         lines += [] if self.stopped is None else [str(self.stopped)]
         return "\n".join([*lines, *(["note: interrupted"] if self.interrupted else [])])

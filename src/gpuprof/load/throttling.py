@@ -163,7 +163,7 @@ def _judge(cause: ThrottleCause, flags: list[bool] | None, medians: Floats) -> T
         why = reason("unavailable", meter=str(cause))
         return Throttling(cause, SoakVerdict.UNAVAILABLE, None, None, None, why)
     if not flags:
-        why = reason("short_series", readings=1, least=FEWEST_INTERVALS)
+        why = reason("short_series", meter=str(cause), readings=1, least=FEWEST_INTERVALS)
         return Throttling(cause, SoakVerdict.INCONCLUSIVE, None, None, None, why)
     values: dict[str, Any] = {"cause": str(cause), "throttled": sum(flags), "intervals": len(flags)}
     fraction = sum(flags) / len(flags)

@@ -21,14 +21,14 @@ _MESSAGES = Messages(
         "too_few_requests": "too few requests for p{percent:g} (n={requests:,}, needs {least:,})",
         "short_run": "waiting requests delay the ones after them for longer than a twentieth of the run: "
         "its p{percent:g} has no reliable verdict; run longer",
-        "failed_requests": "{failed:,} of {requests:,} requests failed or have no response, and count "
+        "failed_requests": "{failed:,} of {requests:#request} failed or had no response; failed ones count "
         "as late",
         "first_exception": "first exception of the target: {type}: {message}",
-        "duplicate_ends": "the target reported the end of {duplicates:,} requests twice",
-        "unrequested_responses": "the server sent {responses:,} responses that no request asked for",
+        "duplicate_ends": "the target reported the end of {duplicates:#request} twice",
+        "unrequested_responses": "the server sent {responses:#response} that no request asked for",
         "no_profile": "the requests were measured, and their profile was not written: {error}",
-        "full": "the run ended after {seconds:.3g} s, since it has room for {requests:,} requests",
-        "interrupted": "interrupted: {requests:,} requests were due until then",
+        "full": "the run ended after {seconds:.3g} s, since it has room for {requests:#request}",
+        "interrupted": "interrupted: the figures are of {requests:#request} that had to be sent until then",
     }
 )
 

@@ -34,6 +34,12 @@ def is_hidden(code: CodeType) -> bool:
     return code.co_filename.startswith(_HIDDEN)
 
 
+def is_of_package(code: CodeType) -> bool:
+    """Whether a function is of the standard library or of an installed package."""
+    path = code.co_filename
+    return path.startswith((_LIBRARY, "<frozen")) or any(mark in path for mark in _MARKS)
+
+
 def frame_text(code: CodeType) -> str:
     """Return for example `train (train.py:12)`; the line is the function's first."""
     name = getattr(code, "co_qualname", code.co_name)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SYSTEM = Path("/")
+# The places in the first line of /proc/stat (proc_stat(5)).
+_IDLE, _WAITING, _STOLEN, _KINDS = 3, 4, 7, 8
 _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # Where sysfs shows no caches, the C library may know them from CPUID, but not which processors use them.
 _SYSCONF_CACHES = {1: "SC_LEVEL1_DCACHE_SIZE", 2: "SC_LEVEL2_CACHE_SIZE", 3: "SC_LEVEL3_CACHE_SIZE"}
@@ -111,6 +113,20 @@ def _statistic(path: Path, name: str, scale: int) -> Iterator[int]:
             key, _, value = line.partition(" ")
             if key == name:
                 yield scale * int(value)
+
+
+def processor_seconds(statistics: Path = SYSTEM / "proc/stat") -> tuple[float, float] | None:
+    """Return the seconds since boot that all processors were busy, and their steal time; None if unknown."""
+    try:
+        words = statistics.read_text(encoding="ascii").split("\n", 1)[0].split()
+        ticks = [int(word) for word in words[1 : 1 + _KINDS]]
+        per_second = os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
+    if words[:1] != ["cpu"] or len(ticks) < _KINDS:
+        return None
+    idle = ticks[_IDLE] + ticks[_WAITING] + ticks[_STOLEN]
+    return (sum(ticks) - idle) / per_second, ticks[_STOLEN] / per_second
 
 
 def available_memory_bytes(root: Path = SYSTEM) -> int | None:

@@ -19,6 +19,7 @@ from gpuprof import _native
 from gpuprof.record.facts import Method, SourceStatus
 from gpuprof.record.frame_text import OWN_FOLDER
 from gpuprof.record.import_hook import ImportHook
+from gpuprof.record.loader_places import loader_places
 from gpuprof.record.processor import processor_quota, usable_processors
 
 _Settings = TypeVar("_Settings", "LoaderSettings", "OptimizerSettings", "ThreadSettings")
@@ -29,7 +30,8 @@ class LoaderSettings:
     """A PyTorch data loader that was iterated.
 
     `dataset` is the name of its class. `prefetch_factor` is None without workers; `batch_size` is None if a
-    batch sampler decides or if samples are not collected into batches.
+    batch sampler decides or if samples are not collected into batches. The functions are those of
+    `LoaderPlaces`, `iterated` that of the first iteration; None in older runs.
     """
 
     dataset: str
@@ -38,6 +40,10 @@ class LoaderSettings:
     pin_memory: bool
     persistent_workers: bool
     batch_size: int | None
+    iterated: str | None = None
+    iterated_line: int | None = None
+    item: str | None = None
+    collate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +176,8 @@ class SettingsSource:
     """
 
     def __init__(self) -> None:
-        # As keys, in the order of their first use.
-        self._loaders: dict[LoaderSettings, None] = {}
+        # In the order of their first use; loaders by their settings without the place of the iteration.
+        self._loaders: dict[LoaderSettings, LoaderSettings] = {}
         self._optimizers: dict[OptimizerSettings, None] = {}
         self._threads: ThreadSettings | None = None
         self._has_ended = False
@@ -216,7 +222,7 @@ class SettingsSource:
         """What was seen, None before the end: a program that is killed may have had more."""
         if not self._has_ended:
             return None
-        return ProgramSettings(tuple(self._loaders), tuple(self._optimizers), self._threads)
+        return ProgramSettings(tuple(self._loaders.values()), tuple(self._optimizers), self._threads)
 
     def _watch(self, function: object, callback: Callable[..., Any], place: int) -> None:
         if isinstance(function, FunctionType) and function not in self._watched:
@@ -241,7 +247,9 @@ class SettingsSource:
         if len(self._loaders) < MOST_OF_A_KIND:
             # A program's loader may refuse to be read.
             with contextlib.suppress(Exception):
-                self._loaders.setdefault(_loader_settings(loader))
+                found = _loader_settings(loader)
+                key = dataclasses.replace(found, iterated=None, iterated_line=None)
+                self._loaders.setdefault(key, found)
 
     def note_optimizer(self, optimizer: Any) -> None:
         """Look at an optimizer, if it is a new one. Another object may have its address later."""
@@ -279,6 +287,7 @@ def _loader_settings(loader: Any) -> LoaderSettings:
         pin_memory=bool(loader.pin_memory),
         persistent_workers=bool(loader.persistent_workers),
         batch_size=None if batch_size is None else int(batch_size),
+        **dataclasses.asdict(loader_places(loader)),
     )
 
 

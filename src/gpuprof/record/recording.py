@@ -28,6 +28,7 @@ from gpuprof.record.operator_windows import OperatorWindows
 from gpuprof.record.operators import OperatorSource
 from gpuprof.record.options import PythonOption, RecordingOptions
 from gpuprof.record.pauses import CollectionSource, CompilationSource, own_work
+from gpuprof.record.processor import processor_seconds
 from gpuprof.record.program_settings import SettingsSource
 from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.record.ranges import range_source, tool_notes
@@ -80,6 +81,7 @@ class Recording:
         self._lock: FolderLock | None = None
         self._process_id = os.getpid()
         self._facts: dict[str, Any] = {}
+        self._busy_before: tuple[float, float] | None = None  # of all processors, without a pause since
         self._facts_file = path / RECORDING_FILE
         self.command = [sys.executable, *sys.argv] if hasattr(sys, "argv") else []
 
@@ -98,6 +100,7 @@ class Recording:
             self._facts = {**_facts(self._process_id), "command": self.command}
             self._add_notes(tool_notes())
             self._start_sources()
+            self._busy_before = processor_seconds()
             self._save(closed=False)
         except BaseException as error:
             # A disk may fill up between one file and the next: what has begun must not continue unseen.
@@ -128,6 +131,7 @@ class Recording:
     @own_work()
     def pause(self) -> None:
         """Make room for another recording of this process."""
+        self._busy_before = None
         self._stop_sources()
         _native.stop_recording()
 
@@ -157,10 +161,13 @@ class Recording:
 
         Work that is wanted is counted now, unless `count` is False because the program must end soon.
         """
+        busy = processor_seconds()
         self._stop_sources()
         totals = _native.stop_recording()
         if os.getpid() != self._process_id:
             return
+        if busy is not None and self._busy_before is not None:
+            self._facts["machine_busy_ns"] = round((busy[0] - self._busy_before[0]) * 1e9)
         self._statuses["nvtx"] = range_source(ended=True)
         if self._options.counters:
             self._statuses["counters"] = SourceStatus.off(Reason.WORK_NOT_COUNTED)

@@ -2,7 +2,7 @@
 """Samples of the Python stacks of all threads, read by a native thread that never takes the interpreter lock.
 
 It reads the interpreter's own structures, so it works with the interpreters whose structures it was built for
-(CPython 3.10 to 3.13 on Linux). Before it begins, what it reads of this thread's stack is compared with
+(CPython 3.10 to 3.14 on Linux). Before it begins, what it reads of this thread's stack is compared with
 Python's own view.
 """
 

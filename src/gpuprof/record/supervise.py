@@ -75,10 +75,10 @@ def run_program(
     return ProgramResult(exit_code, path, was_refused)
 
 
-def target_path(target: str, *, is_module: bool, out: Path | None) -> Path:
+def target_path(target: str, *, is_module: bool, out: Path | None, suffix: str = ".gpuprof") -> Path:
     """Return the run's folder. Raises RecordingError where the script or module cannot be run."""
     (_check_module if is_module else _check_script)(target)
-    return out if out is not None else free_name(_stem(target, is_module=is_module))
+    return out if out is not None else free_name(_stem(target, is_module=is_module), suffix=suffix)
 
 
 def program_command(target: str, arguments: Sequence[str], *, is_module: bool) -> list[str]:

@@ -6,15 +6,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gpuprof.analyze.phases import WAIT_FOR_BACKWARD, WAIT_FOR_WORKERS, WAIT_IN_BACKWARD
+from gpuprof.analyze.processor_waits import Contention, WaitsOf
 from gpuprof.render.page import escaped
+from gpuprof.run.import_times import FIRST_STEP, LATER, START_UP
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.units import counted, format_duration, format_share
 
 if TYPE_CHECKING:
+    from gpuprof.analyze.import_causes import ImportedPackage
     from gpuprof.analyze.phases import Phases, RankSteps, StepFigures
+    from gpuprof.analyze.processor_waits import ProcessorWaits
 
 _SHOWN_PACKAGES = 3
 _SHOWN_IMPORTS_NS = 50_000_000
+_SHOWN_OTHERS = 0.05  # of a package's time, that other packages which it imports have
+_SHOWN_FUNCTIONS = 2
+_IMPORT_PHASES = {FIRST_STEP: "the first step", LATER: "later steps"}
 _SHOWN_WAITS = 3
 _LEAST_WAIT = 0.02  # of a step, to be shown
 _SHOWN_DIFFERENCE = 0.02  # of a part of a step, from the rank with least to that with most
@@ -24,6 +32,15 @@ _OTHER_TEXTS = {
     "generation": "generation",
     "inference": "inference",
     "checkpoint": "checkpoints",
+}
+_WAIT_TEXTS = {
+    WAIT_FOR_WORKERS: "data loader workers",
+    WAIT_IN_BACKWARD: "in the backward pass",
+    WAIT_FOR_BACKWARD: "for the backward pass on another thread",
+}
+_CONTENTION_TEXTS = {
+    Contention.OTHER_PROGRAMS: "other programs ran",
+    Contention.UNKNOWN: "other programs ran, or more threads than processors",
 }
 _STEP_TEXTS = {"training": "step", "forward": "forward call", "unknown": "step"}
 
@@ -39,7 +56,7 @@ def step_html(phases: Phases | None) -> str:
     if phases is None or phases.steps is None:
         return ""
     figure = format_duration(phases.steps.median_ns)
-    return f'<div title="Median, main process"><dt>A step</dt><dd>{figure}</dd></div>'
+    return f'<div title="Main process"><dt>Median step</dt><dd>{figure}</dd></div>'
 
 
 def steps_text(phases: Phases) -> str:
@@ -52,12 +69,31 @@ def steps_text(phases: Phases) -> str:
 def phase_lines(phases: Phases) -> list[tuple[str, str]]:
     """Return label and text of each line."""
     lines = [("wall time", f"{_ranks_before(phases)}{format_duration(phases.wall_ns)}{_by_phase(phases)}")]
+    lines.append(("imports", _imports_by_functions(phases)))
+    if phases.processor_waits is not None:
+        lines.append(("warning", _processor_waits(phases.processor_waits, of_rank=bool(phases.ranks))))
     if phases.ranks:
         lines.append((counted(len(phases.ranks), "rank"), _steps_of_ranks(phases)))
-        lines += [("a step", _parts_of_ranks(phases.ranks)), ("waits", _waits_of_ranks(phases.ranks))]
+        lines += [("mean step", _parts_of_ranks(phases.ranks)), ("waits", _waits_of_ranks(phases.ranks))]
     elif phases.steps is not None:
-        lines += [("a step", _parts(phases.steps.parts)), ("waits", _waits(phases.steps.waits or {}))]
+        lines += [("mean step", _parts(phases.steps)), ("waits", _waits(phases.steps.waits or {}))]
     return [line for line in lines if line[1]]
+
+
+def _processor_waits(waits: ProcessorWaits, *, of_rank: bool) -> str:
+    """Return how long threads waited for a processor, and why; empty if that does not change times."""
+    if waits.contention is None:
+        return ""
+    who, when = "threads", "of the time in which they were ready"
+    if waits.of is WaitsOf.STEPS:
+        who, when = "the main thread" + (" of a rank" if of_rank else ""), "of the time in steps"
+    why = _CONTENTION_TEXTS.get(waits.contention)
+    if waits.contention is Contention.OTHER_PROGRAMS and waits.others is not None:
+        why = f"other programs used {waits.others:.1f} processors"
+    if why is None:
+        threads = counted(waits.busy_threads, "busy thread")
+        why = f"the program has {threads} on {waits.processors:.3g} processor{'s' * (waits.processors != 1)}"
+    return f"{who} waited {format_share(waits.fraction)} {when} for a processor: {why}; times vary"
 
 
 def _ranks_before(phases: Phases) -> str:
@@ -73,7 +109,7 @@ def _ranks_before(phases: Phases) -> str:
 
 
 def _by_phase(phases: Phases) -> str:
-    imports = _imports(phases.imports_ns)
+    imports = _imports(phases)
     others = [(_OTHER_TEXTS[kind], time_ns) for kind, time_ns in phases.others_ns.items() if time_ns]
     if phases.steps is None and not others:
         if not imports:
@@ -90,13 +126,44 @@ def _by_phase(phases: Phases) -> str:
     return ": " + ", ".join(words)
 
 
-def _imports(imports_ns: Mapping[str, int] | None) -> str:
-    total_ns = sum((imports_ns or {}).values())
-    if not imports_ns or total_ns < _SHOWN_IMPORTS_NS:
+def _imports(phases: Phases) -> str:
+    """Return the packages that the program imports, each with the others that it imports."""
+    total_ns = sum((phases.imports_ns or {}).values())
+    if not phases.imports_ns or total_ns < _SHOWN_IMPORTS_NS:
         return ""
-    largest = list(imports_ns.items())[:_SHOWN_PACKAGES]
-    packages = ", ".join(f"{escape_text(name)} {format_duration(time_ns)}" for name, time_ns in largest)
+    causes = phases.import_causes
+    if causes is None:
+        packages = _times(phases.imports_ns)
+    else:
+        packages = ", ".join(map(_imported_package, causes.packages[:_SHOWN_PACKAGES]))
     return f"imports {format_duration(total_ns)}: {packages}"
+
+
+def _imported_package(package: ImportedPackage) -> str:
+    others = {
+        name: time_ns
+        for name, time_ns in package.others_ns.items()
+        if time_ns >= max(_SHOWN_OTHERS * package.total_ns, _SHOWN_IMPORTS_NS)
+    }
+    text = f"{escape_text(package.package)} {format_duration(package.total_ns)}"
+    return f"{text} (of it {_times(others)})" if others else text
+
+
+def _imports_by_functions(phases: Phases) -> str:
+    """Return what functions import that the program calls, and imports after the start-up."""
+    functions = () if phases.import_causes is None else phases.import_causes.functions
+    shown = [each for each in functions if each.total_ns >= _SHOWN_IMPORTS_NS][:_SHOWN_FUNCTIONS]
+    words = []
+    for each in shown:
+        where = [] if each.caller is None else [escape_text(each.caller)]
+        where += [] if each.phase == START_UP else [_IMPORT_PHASES.get(each.phase, escape_text(each.phase))]
+        words.append(f"{format_duration(each.total_ns)} in {', '.join(where)}: {_times(each.modules_ns)}")
+    return "; ".join(words)
+
+
+def _times(times_ns: Mapping[str, int]) -> str:
+    largest = list(times_ns.items())[:_SHOWN_PACKAGES]
+    return ", ".join(f"{escape_text(name)} {format_duration(time_ns)}" for name, time_ns in largest)
 
 
 def _steps(steps: StepFigures) -> list[str]:
@@ -164,10 +231,14 @@ def _waits_of_ranks(ranks: Sequence[RankSteps]) -> str:
     }
     largest = sorted(names, key=lambda name: (-max(shares[name])[0], name))[:_SHOWN_WAITS]
     return ", ".join(
-        f"{escape_text(name)} {_least_to_most(shares[name])}"
+        f"{_wait(name)} {_least_to_most(shares[name])}"
         for name in largest
         if max(shares[name])[0] >= _LEAST_WAIT
     )
+
+
+def _wait(name: str) -> str:
+    return _WAIT_TEXTS.get(name) or escape_text(name)
 
 
 def _least_to_most(shares: Sequence[tuple[float, int]]) -> str:
@@ -180,12 +251,16 @@ def _least_to_most(shares: Sequence[tuple[float, int]]) -> str:
 
 def _waits(waits: Mapping[str, float]) -> str:
     largest = [(name, share) for name, share in waits.items() if share >= _LEAST_WAIT][:_SHOWN_WAITS]
-    return ", ".join(f"{escape_text(name)} {format_share(share)}" for name, share in largest)
+    return ", ".join(f"{_wait(name)} {format_share(share)}" for name, share in largest)
 
 
-def _parts(parts: Mapping[str, float | None]) -> str:
-    known = [(name, share) for name, share in parts.items() if share is not None]
+def _parts(steps: StepFigures) -> str:
+    """Return the mean step, of which the parts are fractions."""
+    known = [(name, share) for name, share in steps.parts.items() if share is not None]
     if len(known) < 2:
         return ""
     ordered = sorted(known, key=lambda each: (each[0] == "other", -each[1]))
-    return ", ".join(f"{_PART_TEXTS.get(name, name)} {format_share(share)}" for name, share in ordered)
+    whole = "" if steps.mean_ns is None else f"{format_duration(steps.mean_ns)}: "
+    return whole + ", ".join(
+        f"{_PART_TEXTS.get(name, name)} {format_share(share)}" for name, share in ordered
+    )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Value = int | str | Sequence[int] | Sequence[str]
 
 # Tables that got columns within a format version. Of other tables, readers check which columns a run has.
-_GROWN = ("stacks", "kernels", "transfers", "synchronizations")
+_GROWN = ("stacks", "imports", "kernels", "transfers", "synchronizations")
 
 
 class RunFolder:

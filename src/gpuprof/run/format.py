@@ -93,7 +93,10 @@ _COLUMNS = {
         "index BIGINT, planned_ns BIGINT, sent_ns BIGINT, first_ns BIGINT, end_ns BIGINT, status VARCHAR, "
         "units BIGINT, process_id BIGINT, thread_id BIGINT, span_id BIGINT"
     ),
-    "imports": "process_id BIGINT, package VARCHAR, phase VARCHAR, duration_ns BIGINT",
+    "imports": (
+        "process_id BIGINT, package VARCHAR, phase VARCHAR, duration_ns BIGINT, importer VARCHAR, "
+        "module VARCHAR, caller VARCHAR"
+    ),
     "function_calls": "caller VARCHAR, function VARCHAR, calls BIGINT, total_ns BIGINT, own_ns BIGINT",
     "lines": ("file VARCHAR, function VARCHAR, line BIGINT, hits BIGINT, total_ns BIGINT, source VARCHAR"),
     "samples": "t_ns BIGINT, device INTEGER, metric VARCHAR, value DOUBLE",
@@ -154,12 +157,13 @@ _META_TYPES: dict[str, type] = {
     "counters": dict,
     "layer_types": dict,
     "settings": dict,
+    "machine_busy_ns": int,
     "gpu": dict,
     "stacks": dict,
     "parts": dict,
 }
 # Null where the run has nothing of the kind.
-_MAY_BE_NULL = ("work", "ceilings", "counters", "layer_types", "settings", "gpu", "stacks")
+_MAY_BE_NULL = ("work", "ceilings", "counters", "layer_types", "settings", "machine_busy_ns", "gpu", "stacks")
 
 
 def check_meta(meta: dict[str, Any], path: Path) -> None:

@@ -41,6 +41,7 @@ def meta_of(
         "stacks": decoded["stacks"],
         "layer_types": facts.get("layer_types"),
         "settings": facts.get("settings"),
+        "machine_busy_ns": facts.get("machine_busy_ns"),
         "work": decoded["work"],
         "counters": decoded["counters"],
         "ceilings": None,

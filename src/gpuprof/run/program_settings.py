@@ -17,7 +17,14 @@ from gpuprof.run.format import META_FILE
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
 
-__all__ = ["LoaderSettings", "OptimizerSettings", "ProgramSettings", "ThreadSettings", "settings_of"]
+__all__ = [
+    "LoaderSettings",
+    "OptimizerSettings",
+    "ProgramSettings",
+    "ThreadSettings",
+    "settings_of",
+    "usable_processors_of",
+]
 
 
 def settings_of(folder: RunFolder) -> ProgramSettings | None:
@@ -36,3 +43,14 @@ def settings_of(folder: RunFolder) -> ProgramSettings | None:
             f"{folder.path / META_FILE} is damaged: its settings cannot be read",
             hint="restore it from a copy",
         ) from None
+
+
+def usable_processors_of(folder: RunFolder) -> float:
+    """Return the processors that a run's program may use, maybe a part of one; without its settings, all.
+
+    Raises RunError where the settings are damaged.
+    """
+    settings = settings_of(folder)
+    if settings is not None and settings.threads is not None:
+        return settings.threads.usable_processors
+    return float((folder.meta.get("machine") or {}).get("cores") or 1)

@@ -21,8 +21,8 @@ from gpuprof.run.stacks import Frames
 NOTHING = -1  # no span, no group, and no length
 MOST_KEPT = 1 << 16  # results that a cache holds
 BUILTIN = " (built-in)"
-# Of the calls from one place, those with a frame before or after them. With fewer, it is that of another
-# call, or of a sample that was dated late.
+# Of the calls from one place, those with a frame before or after them. With fewer, the frame is that of
+# another call, or of a sample that was dated late.
 FEWEST_SEEN = 0.1
 LATE_NS = 50_000  # after the end of a span, a sample may show the stack inside of it
 # Of calls from which a typical one follows. A rare way may come from a sample that was dated too late.

@@ -92,9 +92,9 @@ def _parts(decoded: dict[str, Any], stacks: Stacks) -> Iterator[tuple[str, int, 
         yield "threads", 0, known
     yield "call_tree", 0, list(_tree_rows(decoded, stacks))
     imports = import_times(stacks, {})
-    imports.sort(key=lambda each: (each.process_id, -each.duration_ns, each.package))
+    imports.sort(key=lambda each: (each.process_id, -each.duration_ns, *each))
     if imports:
-        yield "imports", 0, imports
+        yield "imports", 0, [(*each[:-1], each.caller or None) for each in imports]
 
 
 # ---- stacks ----------------------------------------------------------------------------------

@@ -209,7 +209,7 @@ class TableWriter:
         if "spans" in self._written:
             calls = read_outermost_calls(self._connection, self._target / "spans", *self._merged_tree, modes)
             steps, phases = steps_and_phases(calls, stacks, has_operators=has_operators)
-        first = {step.process_id: step.begin_ns for step in reversed(steps)}
+        first = {step.process_id: (step.begin_ns, step.end_ns) for step in reversed(steps)}
         self.write_found_steps(steps)
         self._write_records("phases", phases, PHASES_QUERY)
         self._write_records("imports", import_times(stacks, first), IMPORTS_QUERY)

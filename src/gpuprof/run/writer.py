@@ -35,7 +35,9 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
     with exclusive(path) as free:
         if not free:
             raise RunError(
-                "still_recording", f"{path} is still being recorded", hint="wait until its program has ended"
+                "still_recording",
+                f"{path} is still being recorded",
+                hint=f"gpuprof top {path} follows it; other commands open it once its program has ended",
             )
         if (path / META_FILE).exists() and not (path / RECORDING_FILE).exists():
             return read_json(path / META_FILE)  # another thread or process was faster

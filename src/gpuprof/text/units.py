@@ -115,6 +115,17 @@ class Quantity:
         return number, unit if unit[:1] in _ATTACHED else f" {unit}"
 
 
+_LARGE_RATIO, _LARGEST_RATIO = 10, 1_000_000
+
+
+def format_change(change: float, decimals: int = 1) -> str:
+    """Return a relative change as a percentage with its sign, and from ten times on as a multiple."""
+    if change < _LARGE_RATIO - 1:
+        return f"{change:+.{decimals}%}"
+    ratio = 1 + change
+    return f"{ratio:,.0f}x" if ratio <= _LARGEST_RATIO else f"more than {_LARGEST_RATIO:,}x"
+
+
 def format_share_range(low: float, high: float) -> str:
     """Return a part from `low` to `high` of a whole; one number if both read alike."""
     return _range(format_share(low), format_share(high))

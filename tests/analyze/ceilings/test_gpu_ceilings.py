@@ -343,6 +343,7 @@ def stub_machine(stubs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return stubs
 
 
+@pytest.mark.slow
 def test_stub_driver_is_listed_and_measured_in_a_process_of_its_own(stub_machine: Path) -> None:
     (facts,) = gpu.list_devices()
     assert (facts["name"], facts["capability"], facts["multiprocessors"]) == ("Stub GPU", 90, 10)

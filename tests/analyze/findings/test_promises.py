@@ -64,6 +64,43 @@ def test_a_rare_cause_that_remains_in_the_new_run_is_not_called_repaired(tmp_pat
     assert outcomes(score) == {Rule.COLLECTIONS: Outcome.NOT_REPAIRED}
 
 
+def test_an_edit_above_a_function_does_not_repair_it(tmp_path: Path) -> None:
+    before = recorded(tmp_path / "old.gpuprof", Planted(sleep=9))
+    edited = train(TrainingHost(settings=settings()), Planted(sleep=9))
+    for sample in edited.samples:
+        sample["frames"] = [each.replace("train.py:60", "train.py:63") for each in sample["frames"]]
+        sample["line"] += 3
+    (promise,) = gpuprof.open(edited.write(tmp_path / "new.gpuprof")).score(before).promises
+    assert (promise.finding.rule, promise.outcome) == (Rule.WAITING, Outcome.NOT_REPAIRED)
+    assert promise.now == promise.predicted
+
+
+def test_a_cause_that_is_less_than_the_steps_vary_by_is_still_there(tmp_path: Path) -> None:
+    before = recorded(tmp_path / "old.gpuprof", Planted(sleep=9))
+    host = TrainingHost(settings=settings())
+    for number in range(12):
+        train(host, Planted(sleep=9), 1)
+        begin, _ = host.steps[-1]
+        host.work(number % 4 * 50 * MS)
+        host.steps[-1] = begin, host.now_ns
+    new = gpuprof.open(host.write(tmp_path / "new.gpuprof"))
+    assert list(new.findings()) == []
+    score = new.score(before)
+    assert outcomes(score) == {Rule.WAITING: Outcome.NOT_REPAIRED}
+    (kept,) = plain_score(score)["promises"]
+    assert kept["outcome"] == "not_repaired"
+    assert kept["now"]["low_ns"] <= 9 * MS <= kept["now"]["high_ns"]
+
+
+def test_a_cause_with_half_of_its_time_is_reduced(tmp_path: Path) -> None:
+    score = scored(tmp_path, Planted(sleep=4), old=Planted(sleep=9))
+    assert outcomes(score) == {Rule.WAITING: Outcome.REDUCED}
+    (promise,) = score.promises
+    assert promise.got_ns == pytest.approx(5 * MS)
+    assert promise.now is not None
+    assert promise.now.low_ns <= 4 * MS <= promise.now.high_ns
+
+
 def test_a_repair_that_moved_the_time_is_kept_in_its_part_only(tmp_path: Path) -> None:
     score = scored(tmp_path, Planted(startup=0, log=15), old=Planted(collect=20))
     assert outcomes(score) == {Rule.COLLECTIONS: Outcome.PART}

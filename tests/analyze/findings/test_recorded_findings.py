@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 import gpuprof
 from gpuprof.analyze.findings.finding import GainKind, Rule, Verdict
+from gpuprof.analyze.findings.loading import loader
 from gpuprof.analyze.findings.moved_bytes import fp32_norms
 from gpuprof.analyze.findings.record import ProgramRecord
+from gpuprof.record import stack_sampler
 from gpuprof.run.folder import RunFolder
 
 
@@ -56,6 +59,35 @@ def test_the_loop_of_a_recorded_optimizer_is_not_overlooked(tmp_path: Path) -> N
     found = train(tmp_path, collects=False, fused=False).findings()
     verdicts = {each.rule: each.verdict for each in found.results}
     assert verdicts[Rule.OPTIMIZER] in (Verdict.FOUND, Verdict.NOT_SIGNIFICANT)
+
+
+class Computed(torch.utils.data.Dataset[torch.Tensor]):
+    """Samples that need some milliseconds of Python code."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((8,), float(sum(number % 7 for number in range(400_000)) % 5))
+
+
+@pytest.mark.skipif(stack_sampler.why_not() is not None, reason="the sampler does not work here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_the_function_of_a_recorded_worker_is_named(tmp_path: Path) -> None:
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters())
+    with gpuprof.profile(model, python=True, out=tmp_path / "r.gpuprof") as recording:
+        for batch in DataLoader(Computed(), num_workers=1):
+            model(batch).sum().backward()
+            optimizer.step()
+    (draft,) = loader(ProgramRecord(RunFolder(recording.run.path)))
+    line = Computed.__getitem__.__code__.co_firstlineno
+    assert draft.values["fetch_function"].endswith(f"test_recorded_findings.py:{line})")
+    assert draft.values["fetch_function"] == draft.values["item"]
+    assert 0.5 < draft.values["fetch_fraction"] <= 1
+    assert draft.values["busy"] >= draft.values["fetch_fraction"]
+    begin = test_the_function_of_a_recorded_worker_is_named.__code__.co_firstlineno
+    assert begin < draft.values["iterated_line"] < begin + 10
 
 
 class Fp32Norm(torch.nn.LayerNorm):

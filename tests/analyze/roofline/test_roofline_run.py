@@ -812,6 +812,7 @@ def test_gpuprof_run_counts_what_the_program_called(
 
 
 @pytest.mark.parametrize("on_terminal", [True, False])
+@pytest.mark.slow
 def test_a_terminal_shows_the_reason_of_a_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], on_terminal: bool
 ) -> None:

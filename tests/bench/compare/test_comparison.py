@@ -267,6 +267,7 @@ def test_a_failed_variant_does_not_affect_the_others_and_is_reported() -> None:
         "failure": "failed",
         "message": "the factory raised ValueError",
         "hint": "",
+        "failed_runs": 10,
     }
     assert "the factory raised ValueError" in document_text(found)
     assert ("fix_or_leave_out", "broken") in steps(found)

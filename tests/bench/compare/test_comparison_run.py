@@ -86,6 +86,29 @@ def test_what_fails_to_load_or_crashes_leaves_the_others_be(tmp_path: Path) -> N
     assert Counter(watch.ended) == dict.fromkeys(told, 2)
 
 
+def test_a_variant_that_fails_in_each_process_run_is_reported_once_with_their_number(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # It loads in the first process run only, so that later ones are tried.
+    (tmp_path / "model.py").write_text(
+        "from pathlib import Path\n"
+        "def build():\n"
+        "    Path(__file__ + '.loaded').touch(exist_ok=False)\n"
+        "    return lambda batch: batch * 2\n"
+    )
+    words = [f"good:{MODELS}:doubled,bad:{tmp_path / 'model.py'}:build", "--input-shape", "3"]
+    words += ["--batch-sizes", "1", "--launches", "3", "--iterations", "20", "--warmup", "1", "--no-accuracy"]
+    assert execute(["compare", *words, "--output-dir", str(tmp_path / "out")]) == 2
+    printed = capfd.readouterr()
+    assert [text.count("FileExistsError") for text in (printed.out, printed.err)] == [1, 1]
+    (failure,) = [
+        each["failure"]
+        for each in json.loads((tmp_path / "out" / "report.json").read_text())["variants"]
+        if each["failure"] is not None
+    ]
+    assert failure["values"]["failed_runs"] == 2
+
+
 def test_a_fixed_number_of_calls_fills_all_quantiles_with_a_warning(tmp_path: Path) -> None:
     (one, _) = carry_out(plan(variant("one"), variant("two")), tmp_path).document.variants
     (batch,) = one.batches
@@ -112,6 +135,37 @@ def test_a_comparison_that_was_cut_off_continues_without_repeating(tmp_path: Pat
         assert len(medians) == 2
         assert set(before[each.name]) <= set(medians)
     assert note("restored_runs", restored=3, runs=4) in finished.document.notes
+
+
+class CutOff(Watch):
+    """Interrupts the last of four process runs, once its first batch size is measured."""
+
+    def __call__(self, seen: RunEvent) -> None:
+        super().__call__(seen)
+        if len(self.ended) == 3 and seen.event.state is State.MEASURED:
+            self.ended.append("interrupted")
+            raise KeyboardInterrupt
+
+
+def test_headline_and_rows_of_an_interrupted_comparison_are_of_the_same_rounds(tmp_path: Path) -> None:
+    wanted = plan(variant("one"), variant("two"), batch_sizes=(1, 2))
+    cut_off = carry_out(wanted, tmp_path, watch=CutOff()).document
+    other = cut_off.variants[1]
+    assert [[each.launches for each in variant.batches] for variant in cut_off.variants] == [[1, 1], [1, 1]]
+    compared = [other.comparison, *(each.comparison for each in other.batches)]
+    assert [each and (each.old_launches, each.new_launches) for each in compared] == [(1, 1)] * 3
+    ratios = [each.comparison.ratio for each in other.batches if each.comparison is not None]
+    assert other.comparison is not None
+    assert other.comparison.ratio == pytest.approx(np.sqrt(np.prod(ratios)))
+    assert cut_off.method.launches_done == 2
+    facts = {each.code: each.values for each in cut_off.notes}
+    assert facts["interrupted"] == {"runs": 2, "planned": 4, "left_out": 1}
+    assert cut_off.summary.headline.code == "headline_interrupted"
+    # The one that is left out is kept: one is missing.
+    watch = Watch()
+    finished = carry_out(wanted, tmp_path, watch=watch).document
+    assert len(watch.ended) == 1
+    assert [[each.launches for each in variant.batches] for variant in finished.variants] == [[2, 2], [2, 2]]
 
 
 def test_one_that_had_completed_begins_again_unless_resumed(tmp_path: Path) -> None:
@@ -428,10 +482,10 @@ def test_process_runs_after_a_failure_are_reported_as_skipped(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     models = f"good:{MODELS}:doubled,bad:{MODELS}:raising"
-    words = ["--launches", "2", "--iterations", "5", "--warmup", "1", "--input-shape", "3", "--no-accuracy"]
+    words = ["--launches", "4", "--iterations", "5", "--warmup", "1", "--input-shape", "3", "--no-accuracy"]
     code = execute(["compare", models, *words, "--report", "md", "--output-dir", str(tmp_path / "out")])
     assert code == 2
     told = capfd.readouterr().err
     assert told.count(": failed: ") == 1
     assert told.count("bad: skipped") == 1
-    assert "1 of 2 variants failed, bad first" in told
+    assert "1 of 2 variants failed (bad)" in told

@@ -56,6 +56,7 @@ def test_what_a_recipe_changed_has_other_layers() -> None:
     assert not can_be_compared(spec("network"), spec("network", framework="onnxruntime"))
 
 
+@pytest.mark.slow
 def test_a_comparison_names_the_layer(tmp_path: Path) -> None:
     plan = ComparisonPlan(
         (Variant("good", spec("network")), Variant("bad", spec("rounded_network"))),

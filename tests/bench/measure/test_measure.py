@@ -141,6 +141,7 @@ def test_the_asked_quantile_decides_when_it_is_enough() -> None:
     assert reached.relative_width <= 0.01
 
 
+@pytest.mark.slow
 def test_stopping_at_a_narrow_interval_costs_little_confidence() -> None:
     generator = np.random.default_rng(45)
     repeats, covered = 20, 0

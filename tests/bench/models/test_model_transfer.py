@@ -109,6 +109,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_the_classes_of_a_script_reach_its_process_runs(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "out")]

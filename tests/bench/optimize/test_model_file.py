@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import refused, refused_command
 
 torch = pytest.importorskip("torch")
 
@@ -48,6 +48,10 @@ def small():
 
 def fixed():
     return Fixed()
+
+
+def lazy():
+    return nn.LazyLinear(4)
 """
 
 
@@ -184,6 +188,11 @@ def test_a_student_that_does_not_learn_is_exit_code_1(networks: str, tmp_path: P
     words += ["--learning-rate", "1e-30", "-o", str(tmp_path / "small.pt")]
     assert optimize(networks, *words) == 1
     assert (tmp_path / "small.pt").exists()
+
+
+def test_a_model_whose_weights_have_no_shape_yet_is_refused(networks: str, tmp_path: Path) -> None:
+    words = ["--recipe", "int8-dynamic", "--input-shape", "16", "-o", str(tmp_path / "lazy.pt")]
+    refused_command(["optimize", f"{networks}:lazy", *words], "lazy_model", "int8-dynamic")
 
 
 @pytest.mark.parametrize(

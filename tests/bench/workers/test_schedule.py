@@ -109,6 +109,7 @@ def test_failures_are_outcomes_in_one_line() -> None:
     assert len(results["works"].samples) == 40
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_ended_with_its_children_and_keeps_its_samples(
     tmp_path: Path, limit_calls: Callable[[float], None]
 ) -> None:

@@ -287,6 +287,16 @@ def test_bodies_are_sent_as_given_by_index_and_by_weight() -> None:
     assert 20 < sum(len(body) == 1000 for body in bodies) < 80
 
 
+def test_bodies_that_the_system_takes_in_pieces_arrive_whole() -> None:
+    bodies = [bytes([number]) * (6 << 20) for number in range(3)]
+    mix = BodyMix([Body(each, "application/octet-stream") for each in bodies], [1, 1, 1], seed=7)
+    with serving({"/": respond_with(OK)}) as server:
+        log = send_all(http_client(server, mix=mix, concurrency=2), 6)
+        arrived = sorted(body for _, body in server.requests)
+    assert log.statuses == [S.OK] * 6
+    assert arrived == sorted(bodies[mix.variant(index)] for index in range(6))
+
+
 def test_every_code_but_success_is_counted() -> None:
     clients: list[HttpClient] = []
 

@@ -502,6 +502,7 @@ def write_many(path: Path, kernels: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_export(tmp_path: Path, run_python: Any) -> None:
     peaks = []
     for kernels in (20_000, 100_000):

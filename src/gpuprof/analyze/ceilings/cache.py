@@ -19,7 +19,7 @@ from gpuprof.analyze.ceilings.cpu import Progress, machine_key, measure_ceilings
 from gpuprof.analyze.ceilings.gpu import MeasuringError, list_devices, measure_device
 from gpuprof.record.device_samples import has_driver
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # ceilings of version 1 may be those of a busy machine
 
 
 def load_ceilings(refresh: bool = False, progress: Progress | None = None) -> tuple[Ceilings, bool]:

@@ -20,7 +20,7 @@ from gpuprof.analyze.ceilings.ceiling import (
 from gpuprof.text.messages import Messages
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table
-from gpuprof.text.units import format_duration, format_share
+from gpuprof.text.units import format_change, format_duration, format_share
 
 WIDTH = 100
 MOST_LISTED = 5
@@ -192,4 +192,4 @@ def _label(row: Ceiling) -> str:
 def _change(drift: Drift) -> str:
     name = drift.resource if drift.dtype is None else f"{drift.resource} {drift.dtype}"
     where = f"{drift.device} " if drift.device.startswith(GPU) else ""
-    return f"{where}{name} {drift.change:+.1%}"
+    return f"{where}{name} {format_change(drift.change)}"

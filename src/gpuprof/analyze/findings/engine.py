@@ -49,6 +49,7 @@ from gpuprof.analyze.findings.record import ProgramRecord
 from gpuprof.analyze.whatif.step_gain import step_interval
 
 if TYPE_CHECKING:
+    from gpuprof.analyze.processor_waits import ProcessorWaits
     from gpuprof.analyze.rerun.rerunner import Rerunner
     from gpuprof.analyze.whatif.intervals import Intervals
     from gpuprof.run.folder import RunFolder
@@ -116,7 +117,8 @@ class Findings(Sequence[Finding]):
 
     `step_ns` is the median step, `mean_step_ns` the mean one, which gains are a part of; None without steps.
     `rank` is that of the searched process, None for a
-    program without ranks. `missing_ranks` were not recorded, or have no steps.
+    program without ranks. `missing_ranks` were not recorded, or have no steps. `processor_waits` are those of
+    `run.phases()`. `unlisted` are findings whose gain is too small, or that are symptoms of another one.
     """
 
     found: tuple[Finding, ...]
@@ -126,6 +128,8 @@ class Findings(Sequence[Finding]):
     mean_step_ns: float | None = None
     rank: int | None = None
     missing_ranks: tuple[int, ...] = ()
+    processor_waits: ProcessorWaits | None = None
+    unlisted: tuple[Finding, ...] = ()
 
     def __len__(self) -> int:
         return len(self.found)
@@ -150,6 +154,7 @@ def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
     """
     record = ProgramRecord(folder)
     kept: list[tuple[Draft, Finding]] = []
+    unlisted: list[Finding] = []
     results = []
     for rule, look in RULES.items():
         answer = look(record)
@@ -158,7 +163,9 @@ def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
             continue
         judged = [(draft, _finding(record, draft)) for draft in answer]
         significant = [pair for pair in judged if _is_significant(record, *pair)]
-        kept += [pair for pair in significant if not _is_symptom(kept, pair[0])]
+        listed = [pair for pair in significant if not _is_symptom(kept, pair[0])]
+        kept += listed
+        unlisted += [finding for _, finding in judged if all(finding is not each for _, each in listed)]
         results.append(_result(record, rule, judged, significant))
     if rerun is not None:
         kept, results = _measured(record, rerun, kept, results)
@@ -175,6 +182,8 @@ def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
         mean_step_ns=None if record.steps is None else record.steps.warm.mean_ns,
         rank=record.rank,
         missing_ranks=missing_ranks(record),
+        processor_waits=_processor_waits(record),
+        unlisted=tuple(unlisted),
     )
 
 
@@ -333,6 +342,13 @@ def _factors(record: ProgramRecord, draft: Draft) -> dict[str, float]:
     variation = record.step_variation_ns(draft.time)
     if variation is not None and record.figures is not None and record.figures.median_ns:
         factors["steadiness"] = max(1 - variation / record.figures.median_ns, _LEAST_STEADY)
+    waits = _processor_waits(record)
+    if draft.kind is GainKind.REPLAYED and waits is not None and waits.contention is not None:
+        factors["processors"] = 1 - waits.fraction
     if not record.is_complete:
         factors["incomplete"] = _INCOMPLETE
     return factors
+
+
+def _processor_waits(record: ProgramRecord) -> ProcessorWaits | None:
+    return None if record.phases is None else record.phases.processor_waits

@@ -5,12 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuprof.analyze.findings.fetches import (
+    FETCH_PATTERN,
+    TIME_OF_WORKERS,
+    WORKER_PATTERN,
+    bounds,
+    fetches_in_process,
+    fetches_of_workers,
+)
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
 from gpuprof.analyze.whatif.prediction import replay_changes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuprof.analyze.findings.fetches import FetchTimes
     from gpuprof.analyze.findings.finding import EvidenceFigure
     from gpuprof.analyze.findings.record import NamedSpans, ProgramRecord
+    from gpuprof.analyze.whatif.intervals import Intervals
     from gpuprof.run.folder import Value
 
 _IN_PROCESS = "enumerate(DataLoader)#\\_SingleProcessDataLoaderIter%"
@@ -32,6 +44,7 @@ _PROCESSOR_SHARE = """
 """
 # Workers are worth it up to a gain so near to that of the best number.
 _NEARLY_ALL = 0.95
+_MOSTLY = 0.5
 
 
 def loader(record: ProgramRecord) -> list[Draft] | Missing:
@@ -54,9 +67,10 @@ def _in_process(record: ProgramRecord, spans: NamedSpans) -> Draft:
         if replayed.low_ns is None or replayed.high_ns is None:
             break
         tried.append((workers, replayed.low_ns, replayed.high_ns, replayed.explained))
-    values = _values(record, is_in_process=True)
-    evidence = _evidence(record, _IN_PROCESS)
-    places = Places(spans=spans.typical())
+    fetches = fetches_in_process(record)
+    values = _values(record, fetches, is_in_process=True)
+    evidence = _evidence(record, _IN_PROCESS, fetches)
+    places = _places(values, spans)
     best = max((low for _, low, _, _ in tried), default=0)
     if best <= 0:
         # No replay, or the workers would share the processors: only cheaper fetches gain.
@@ -75,28 +89,52 @@ def _by_workers(record: ProgramRecord, spans: NamedSpans) -> Draft:
     Workers that are the bottleneck are busy all the time. With n of them in place of w, a step takes at least
     w/n of its time.
     """
-    values = _values(record, is_in_process=False)
-    workers = values["workers"]
-    waited = spans.covered.total_ns
-    values["suggested"] = None
-    high = float(waited)
-    if workers is not None and record.steps is not None:
-        values["suggested"] = suggested = max(_numbers(record.processors))
-        if suggested <= workers:
-            # More would share the processors. Only cheaper fetches remain.
-            values["suggested"] = None
-        else:
-            within = record.steps.end_ns[-1] - record.steps.begin_ns[0]
-            high = min(high, float(within) * (1 - workers / suggested))
+    fetches = fetches_of_workers(record)
+    values = _values(record, fetches, is_in_process=False)
+    high = spans.covered.total_ns * _waiting_part(record, spans.covered)
+    values["suggested"] = suggested = _more_workers(values)
+    if suggested is not None and record.steps is not None:
+        within = record.steps.end_ns[-1] - record.steps.begin_ns[0]
+        high = min(high, float(within) * (1 - values["workers"] / suggested))
     return Draft(
         Rule.LOADER,
         values,
         spans.covered,
         GainKind.BOUND,
         TimeRange(0.0, high),
-        _evidence(record, _BY_WORKERS),
-        Places(spans=spans.typical()),
+        _evidence(record, _BY_WORKERS, fetches),
+        _places(values, spans),
     )
+
+
+def _waiting_part(record: ProgramRecord, time: Intervals) -> float:
+    """Return the part of the time in the loader in which the main thread waits; 1 if unknown.
+
+    The rest, in which it unpacks batches or has no processor, is not that of workers.
+    """
+    stacks = record.stacks
+    if stacks is None:
+        return 1.0
+    inside = stacks.is_inside(time) & (stacks.cpu_ns >= 0)
+    length = int((stacks.end_ns - stacks.begin_ns)[inside].sum())
+    wanted = int((stacks.cpu_ns + stacks.queued_ns)[inside].sum())
+    return max(1 - wanted / length, 0.0) if length else 1.0
+
+
+def _more_workers(values: Mapping[str, Any]) -> int | None:
+    """Return a number of workers that fetch more at the same time; None if that needs cheaper fetches."""
+    workers, busy = values["workers"], values["busy"]
+    if workers is None or (busy is not None and busy < _MOSTLY):
+        return None  # they wait for the main process most of the time
+    most = max(_numbers(values["processors"]))
+    if most > workers:
+        return most
+    # Only workers that wait can share the processors.
+    return 2 * workers if (values["fetch_waiting"] or 0.0) >= _MOSTLY else None
+
+
+def _places(values: Mapping[str, Any], spans: NamedSpans) -> Places:
+    return Places(spans=spans.typical(), function=values["iterated"], line=values["iterated_line"])
 
 
 def _numbers(processors: int) -> list[int]:
@@ -104,24 +142,40 @@ def _numbers(processors: int) -> list[int]:
     return [2**power for power in range(processors.bit_length()) if 2**power <= min(processors, 16)]
 
 
-def _values(record: ProgramRecord, *, is_in_process: bool) -> dict[str, Any]:
+def _values(record: ProgramRecord, fetches: FetchTimes | None, *, is_in_process: bool) -> dict[str, Any]:
     loaders = () if record.settings is None else record.settings.loaders
     own = [each for each in loaders if (each.workers == 0) == is_in_process]
-    is_known = len(own) == 1
+    known = own[0] if len(own) == 1 else None
     return {
         "is_in_process": is_in_process,
-        "dataset": own[0].dataset if is_known else None,
-        "batch_size": own[0].batch_size if is_known else None,
-        "workers": 0 if is_in_process else own[0].workers if is_known else None,
-        "persistent": own[0].persistent_workers if is_known else None,
+        "dataset": known and known.dataset,
+        "batch_size": known and known.batch_size,
+        "workers": 0 if is_in_process else known and known.workers,
+        "persistent": known and known.persistent_workers,
         "processors": record.processors,
+        "iterated": known and known.iterated,
+        "iterated_line": known and known.iterated_line,
+        "item": known and known.item,
+        "collate": known and known.collate,
+        "busy": fetches and fetches.busy,
+        "fetch_function": fetches and fetches.function,
+        "fetch_fraction": fetches and fetches.fraction,
+        "fetch_call": fetches and fetches.call,
+        "fetch_waiting": fetches and fetches.waiting,
     }
 
 
-def _evidence(record: ProgramRecord, pattern: str) -> tuple[EvidenceFigure, ...]:
+def _evidence(record: ProgramRecord, pattern: str, fetches: FetchTimes | None) -> tuple[EvidenceFigure, ...]:
     of: dict[str, Value] = {"process": record.process_id, "thread": record.main_thread, "pattern": pattern}
-    return (
+    figures = (
         record.figure("loader_time", "ns", _TIME, **of),
         record.figure("fetches", "count", _FETCHES, **of),
-        record.figure("fetches_on_processor", "ratio", _PROCESSOR_SHARE, **of),
+    )
+    if fetches is None or fetches.busy is None:
+        return (*figures, record.figure("fetches_on_processor", "ratio", _PROCESSOR_SHARE, **of))
+    workers: dict[str, Value] = {"process": record.process_id, **bounds(record)}
+    return (
+        *figures,
+        record.figure("workers_time", "ns", TIME_OF_WORKERS, **workers, pattern=WORKER_PATTERN),
+        record.figure("workers_fetch_time", "ns", TIME_OF_WORKERS, **workers, pattern=FETCH_PATTERN),
     )

@@ -6,26 +6,51 @@ from __future__ import annotations
 from gpuprof.text.messages import Messages, Values
 from gpuprof.text.units import counted, format_duration, format_quantity, format_share
 
+_MOSTLY = 0.5
 _FORMATS = {"ns": format_duration, "quantity": format_quantity}
 
 
 def _loader_title(values: Values) -> str:
     of = f" of {values['dataset']}" if values["dataset"] else ""
+    function, busy = values["fetch_function"], values["busy"]
     if values["is_in_process"]:
-        return f"The main process loads the data{of} itself: the DataLoader has no workers"
+        where = f", mostly in {function}" if (values["fetch_fraction"] or 0.0) >= _MOSTLY else ""
+        return f"The main process loads the data{of} itself: the DataLoader has no workers{where}"
     workers = values["workers"]
     who = "the DataLoader's workers" if workers is None else counted(workers, "DataLoader worker")
-    return f"The main process waits for {who}{of}"
+    waits = f"The main process waits for {who}{of}"
+    if busy is None:
+        return waits
+    verb, whose = ("spends", "its") if workers == 1 else ("spend", "their")
+    if busy < _MOSTLY:
+        return f"{waits}, which {verb} {format_share(1 - busy)} of {whose} time waiting for work"
+    return f"{waits}, which {verb} {format_share(values['fetch_fraction'])} of {whose} time in {function}"
 
 
 def _loader_fix(values: Values) -> str:
-    workers = values["suggested"]
+    """Return a loader with workers, and what is left to do with the function that fetches."""
+    workers, function = values["suggested"], values["fetch_function"] or values["item"]
+    call = f": it waits in {values['fetch_call']}" if _waits_in_call(values) else ""
+    faster = f"make {function} faster{call}" if function else "make a fetch of the dataset cheaper"
     if workers is None:
-        return "make a fetch of the dataset cheaper: cache it, or move work out of __getitem__"
+        if values["busy"] is not None and values["busy"] < _MOSTLY:
+            return "DataLoader(..., persistent_workers=True), or a larger prefetch_factor"
+        return f"{faster}; cache its results, or move work out of it"
     size = "" if values["batch_size"] is None else f"batch_size={values['batch_size']}, "
-    return (
+    loader = (
         f"DataLoader({values['dataset'] or 'dataset'}, {size}num_workers={workers}, persistent_workers=True)"
     )
+    if values["is_in_process"]:
+        return loader
+    if values["busy"] is None:
+        known = [each for each in (values["item"], values["collate"]) if each]
+        calls = f": it calls {' and '.join(known)}" if known else ""
+        return f"{loader}\n# the time inside a worker was not recorded{calls}"
+    return f"{loader}\n# or {faster}"
+
+
+def _waits_in_call(values: Values) -> bool:
+    return values["fetch_call"] is not None and (values["fetch_waiting"] or 0.0) >= _MOSTLY
 
 
 def _where(values: Values) -> str:
@@ -326,6 +351,8 @@ FIGURES = Messages(
         "loader_time": "time in the loader",
         "fetches": "fetches",
         "fetches_on_processor": "part of the fetches on a processor",
+        "workers_time": "sampled time of workers",
+        "workers_fetch_time": "of it fetching",
         "collection_time": "time in collections",
         "compilation_time": "time in compilations after the warm-up",
         "compilations": "compilations",
@@ -376,7 +403,8 @@ OUTCOMES = Messages(
         "more": "more than predicted",
         "less": "less than predicted",
         "drifted": "cannot be decided, because the rest of the step changed",
-        "not_repaired": "still found",
+        "not_repaired": "still found, the fix was not applied or has no effect",
+        "reduced": "still found, with less time than before",
         "together": "gone, with others",
         "unknown": "gone, without a comparison",
     }
@@ -398,6 +426,7 @@ FACTORS = Messages(
         "bound": "upper bound",
         "explained": "explained time",
         "steadiness": "steadiness of the steps",
+        "processors": "time with a processor",
         "incomplete": "incomplete run",
     }
 )
@@ -411,6 +440,10 @@ MEANINGS_OF_FACTORS = Messages(
         "steadiness": (
             "1 minus half of the 90% interval of the median step, relative to that step; low if the steps "
             "take different times"
+        ),
+        "processors": (
+            "1 minus the part of the time in which threads waited for a processor: on an idle machine, times "
+            "are shorter"
         ),
         "incomplete": "0.50, because a part of the run is missing",
     }

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from gpuprof.analyze.compared_runs import without_line
 from gpuprof.analyze.findings.engine import find
 from gpuprof.analyze.findings.finding import Finding, GainKind, Rule, TimeRange
 from gpuprof.analyze.findings.record import ProgramRecord
@@ -24,13 +25,15 @@ from gpuprof.analyze.whatif.step_gain import replay_interval
 from gpuprof.record.recording_folder import write_json
 
 if TYPE_CHECKING:
+    from gpuprof.analyze.findings.engine import Findings
     from gpuprof.analyze.phases import Phases
     from gpuprof.run.folder import RunFolder
 
 SCORE_FILE = "score.json"
 _SCORE_FORMAT = 1
-# What identifies a cause of a rule in two runs.
-_SUBJECT = ("function", "line", "span", "package", "name", "is_in_process")
+# What identifies a cause of a rule in two runs. Lines change when a program is edited.
+_SUBJECT = ("function", "span", "package", "name", "is_in_process")
+_SAME = 0.7  # of a cause's old time: it is still there as it was
 
 
 class Outcome(str, Enum):
@@ -39,6 +42,7 @@ class Outcome(str, Enum):
     `part`: in its part of the step, but the rest changed as well. `drifted`: its part got something else, and
     the rest changed as well, so the cause is unknown. `together`: several causes in one part of the step are
     gone, which shows their sum only. `inconclusive`: the steps vary so much that there may be no gain.
+    `not_repaired`: the cause is in the new run as before. `reduced`: it is, with less than 0.7 of its time.
     """
 
     HIT = "hit"
@@ -47,6 +51,7 @@ class Outcome(str, Enum):
     LESS = "less"
     DRIFTED = "drifted"
     NOT_REPAIRED = "not_repaired"
+    REDUCED = "reduced"
     TOGETHER = "together"
     INCONCLUSIVE = "inconclusive"
     UNKNOWN = "unknown"
@@ -58,7 +63,8 @@ class Promise:
 
     `predicted` and `got` are of a step, or of the run if `is_of_step` is false. `got` has a 90% interval for
     steps, and equal ends for what a run has once. It is None if the runs do not have it. `part` is the part
-    of the step that the finding is about, None if that is unknown.
+    of the step that the finding is about, None if that is unknown. `now` is the gain that the same finding
+    has in the new run, None if the cause is gone.
     """
 
     finding: Finding
@@ -68,6 +74,7 @@ class Promise:
     got: TimeRange | None
     part: PartDifference | None
     outcome: Outcome
+    now: TimeRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +103,16 @@ def score(new: RunFolder, old: RunFolder) -> Score:
     """
     before, after = find(old), find(new)
     phases = _phases(old), _phases(new)
-    remaining = {_subject(each) for each in after}
-    gone = [each for each in before if _subject(each) not in remaining]
+    remaining = _remaining(before, after)
+    gone = [each for each, now in zip(before, remaining, strict=True) if now is None]
     of_steps = [each for each in gone if each.gain.step is not None]
     parts = _parts(of_steps, old, new)
     promises = []
-    for each in before:
-        of_step = each.gain.step is not None and each in gone
+    for each, now in zip(before, remaining, strict=True):
+        of_step = each.gain.step is not None and now is None
         own = PART_OF_RULE.get(each.rule)
         part = parts.get(own) if of_step and own is not None else None
-        promise = _promise(each, each in gone, part, *phases)
+        promise = _promise(each, now, part, *phases)
         if of_step and len(of_steps) > 1 and part is None:
             promise = replace(promise, outcome=Outcome.TOGETHER)
         promises.append(promise)
@@ -128,18 +135,52 @@ def _phases(folder: RunFolder) -> Phases | None:
         return read_phases(folder)
 
 
+def _remaining(before: Findings, after: Findings) -> list[Finding | None]:
+    """Return for each old finding the same one of the new run, None if it is gone.
+
+    A finding that is not listed in the new run, because the steps vary more there or as a symptom of another
+    one, is the same one if its time is.
+    """
+    left = [*after, *after.unlisted]
+    listed = len(after)
+    found: list[Finding | None] = []
+    for old in before:
+        place = next(
+            (
+                place
+                for place, new in enumerate(left)
+                if _subject(new) == _subject(old) and (place < listed or _time_now(old, new) >= _SAME)
+            ),
+            None,
+        )
+        found.append(None if place is None else left.pop(place))
+        listed -= place is not None and place < listed
+    return found
+
+
 def _subject(finding: Finding) -> tuple[Rule, tuple[Any, ...]]:
-    return finding.rule, tuple(finding.values.get(name) for name in _SUBJECT)
+    values = (finding.values.get(name) for name in _SUBJECT)
+    return finding.rule, tuple(without_line(each) if isinstance(each, str) else each for each in values)
+
+
+def _time_now(old: Finding, new: Finding) -> float:
+    """Return the time of a cause in the new run, relative to the old one."""
+    if old.cost_step_ns and new.cost_step_ns:
+        return new.cost_step_ns / old.cost_step_ns
+    return new.cost_run_ns / old.cost_run_ns if old.cost_run_ns else 1.0
 
 
 def _promise(
-    finding: Finding, is_gone: bool, part: PartDifference | None, old: Phases | None, new: Phases | None
+    finding: Finding, now: Finding | None, part: PartDifference | None, old: Phases | None, new: Phases | None
 ) -> Promise:
     is_of_step = finding.gain.step is not None
     predicted = finding.gain.step or _of_run(finding)
     got_ns, got = step_difference(old, new) if is_of_step else _start_difference(finding, old, new)
-    outcome = outcome_of(predicted, got, part) if is_gone else Outcome.NOT_REPAIRED
-    return Promise(finding, is_of_step, predicted, got_ns, got, part, outcome)
+    if now is None:
+        return Promise(finding, is_of_step, predicted, got_ns, got, part, outcome_of(predicted, got, part))
+    outcome = Outcome.NOT_REPAIRED if _time_now(finding, now) >= _SAME else Outcome.REDUCED
+    gain_now = now.gain.step if is_of_step else _of_run(now)
+    return Promise(finding, is_of_step, predicted, got_ns, got, part, outcome, gain_now)
 
 
 def _of_run(finding: Finding) -> TimeRange:
@@ -240,6 +281,7 @@ def plain_score(found: Score) -> dict[str, Any]:
                 "got_ns": each.got_ns,
                 "got": None if each.got is None else asdict(each.got),
                 "part": None if each.part is None else {**asdict(each.part), "part": each.part.part.value},
+                "now": None if each.now is None else asdict(each.now),
                 "outcome": each.outcome.value,
             }
             for each in found.promises

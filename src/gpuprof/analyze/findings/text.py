@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.findings.finding import Finding, Rerun, RuleResult, TimeRange
     from gpuprof.analyze.findings.promises import Score
     from gpuprof.analyze.findings.step_parts import PartDifference
+    from gpuprof.analyze.processor_waits import ProcessorWaits
 
 OTHER_VERDICTS = {
     Verdict.NOT_SIGNIFICANT: "too small",
@@ -61,7 +62,9 @@ def gain_amount(finding: Finding, mean_step_ns: float | None) -> str:
     """Return the gain of a step, or of the run for a cause outside the steps."""
     gain = finding.gain
     if gain.step is not None and mean_step_ns:
-        return f"{_range(gain.step, gain.kind)} a step ({_share(gain.step, gain.kind, mean_step_ns)})"
+        return (
+            f"{_range(gain.step, gain.kind)} of the mean step ({_share(gain.step, gain.kind, mean_step_ns)})"
+        )
     return f"{_range(gain.run, gain.kind)} of the run"
 
 
@@ -134,6 +137,8 @@ def score_text(found: Score) -> str:
         unit = " a step" if each.is_of_step else ""
         lines.append(f"{OUTCOMES.text(each.outcome.value, {})}: {title(each.finding)}")
         lines.append(f"  predicted {_range(each.predicted, each.finding.gain.kind)}{unit}")
+        if each.now is not None:
+            lines.append(f"  now       {_range(each.now, each.finding.gain.kind)}{unit}")
         if each.outcome is Outcome.NOT_REPAIRED:
             continue
         if each.part is not None:
@@ -182,6 +187,9 @@ def plain(findings: Findings) -> dict[str, Any]:
         "mean_step_ns": findings.mean_step_ns,
         "rank": findings.rank,
         "missing_ranks": list(findings.missing_ranks),
+        "processor_waits": None
+        if findings.processor_waits is None
+        else _plain_values(findings.processor_waits),
         "findings": [_plain(each) for each in findings],
         "rules": [_plain_values(each) for each in findings.results],
     }
@@ -201,7 +209,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _plain_values(facts: Rerun | RuleResult) -> dict[str, Any]:
+def _plain_values(facts: Rerun | RuleResult | ProcessorWaits) -> dict[str, Any]:
     """Return the fields, with the values of codes."""
     return {name: getattr(value, "value", value) for name, value in asdict(facts).items()}
 

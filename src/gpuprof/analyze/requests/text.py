@@ -7,7 +7,7 @@ from gpuprof.analyze.kernel_labels import collection_label
 from gpuprof.analyze.requests.slow_request import Cause, SlowRequest, TailWait, TimePart
 from gpuprof.text.sanitize import shorten
 from gpuprof.text.table import Column, text_table
-from gpuprof.text.units import format_duration, format_share
+from gpuprof.text.units import counted, format_duration, format_share
 
 TITLES = {
     TimePart.LAYERS: "layers",
@@ -32,7 +32,7 @@ def requests_text(slow: list[SlowRequest], count: int, wait: TailWait | None) ->
         Column("longer than around the median", right=False),
     ]
     lines = [
-        f"slowest {len(slow):,} of {count:,} requests by service time",
+        f"slowest {len(slow):,} of {counted(count, 'request')} by service time",
         text_table(columns, [_cells(each, parts) for each in slow]),
     ]
     return "\n".join([*lines, *notes_of(slow, wait)])

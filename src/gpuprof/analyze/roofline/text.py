@@ -24,7 +24,7 @@ from gpuprof.analyze.roofline.evidence import (
 from gpuprof.analyze.roofline.labels import Bound, Resource
 from gpuprof.record.facts import SourceStatus
 from gpuprof.run import messages
-from gpuprof.text.units import format_bytes, format_count, format_duration
+from gpuprof.text.units import format_bytes, format_change, format_count, format_duration
 
 # How a time is written: in ASCII for a terminal, with the sign of micro on a page.
 Duration: TypeAlias = Callable[[float | None], str]
@@ -244,7 +244,7 @@ def _drift_note(note: RooflineNote) -> str:
     name = f"{drift.resource} {drift.dtype or ''}".rstrip()
     some = "1 ceiling differs" if note.count == 1 else f"{note.count} ceilings differ"
     first = "right before the recording" if note.around else "their first measurement"
-    change = f"{some} by more than 10% from {first} ({name} {drift.change:+.0%})"
+    change = f"{some} by more than 10% from {first} ({name} {format_change(drift.change, 0)})"
     if not is_faster:
         return f"{change}: the machine is busy; labels have a lower confidence"
     if note.around:

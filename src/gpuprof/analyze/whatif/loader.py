@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuprof.analyze.whatif.waits import WaitsFor
 from gpuprof.errors import RunError
-from gpuprof.run.program_settings import settings_of
+from gpuprof.run.program_settings import usable_processors_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -80,7 +80,7 @@ class Fetches:
             )
         samples = folder.columns(_SAMPLES_OF_FETCHES, **of_main)
         cpu, total = float(samples["cpu_ns"][0]), float(samples["total_ns"][0])
-        return cls(1, begin, end, cpu / total if total else None, _processors(folder))
+        return cls(1, begin, end, cpu / total if total else None, max(usable_processors_of(folder), 1.0))
 
     @property
     def is_batch(self) -> npt.NDArray[np.bool_]:
@@ -129,11 +129,3 @@ class Fetches:
         computing = 1.0 if self.cpu_share is None else self.cpu_share
         wanted = self.workers * computing + 1  # the main process computes, too
         return 1.0 + computing * (max(1.0, wanted / self.cores) - 1.0)
-
-
-def _processors(folder: RunFolder) -> float:
-    """Return the processors that the program may use; without its settings, all."""
-    settings = settings_of(folder)
-    if settings is not None and settings.threads is not None:
-        return max(settings.threads.usable_processors, 1.0)
-    return float((folder.meta.get("machine") or {}).get("cores") or 1)

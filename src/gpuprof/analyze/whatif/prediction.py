@@ -17,7 +17,13 @@ from gpuprof.analyze.whatif.selection import Modification, Selection, select
 from gpuprof.analyze.whatif.step_gain import StepGain, step_gain
 from gpuprof.errors import RunError
 from gpuprof.text.sanitize import escape_text
-from gpuprof.text.units import format_duration, format_duration_range, format_share, format_share_range
+from gpuprof.text.units import (
+    counted,
+    format_duration,
+    format_duration_range,
+    format_share,
+    format_share_range,
+)
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
@@ -73,7 +79,7 @@ class WhatIf:
         lines = [f"recorded   {format_duration(self.recorded_ns)} wall time"]
         lines += [f"change     {_text_of(each)}" for each in self.changes]
         if self.workers is not None:
-            lines.append(f"change     data loader with {self.workers} workers")
+            lines.append(f"change     data loader with {counted(self.workers, 'worker')}")
         if self.low_ns is None or self.high_ns is None:
             lines.append(
                 f"predicted  unknown: the replay explains {format_share(self.explained)} of the wall time"
@@ -86,7 +92,7 @@ class WhatIf:
         lines.append(f"gain       {gain} ({part})")
         if (step := self.step) is not None:
             gain = format_duration_range(step.low_ns, step.high_ns)
-            lines.append(f"a step     {gain} ({step.share}), {step.steps:,} steps")
+            lines.append(f"mean step  {gain} ({step.share}), {counted(step.steps, 'step')}")
         factors = ", ".join(f"{name} {value:.2f}" for name, value in self.factors.items())
         lines.append(f"confidence {self.confidence:.2f} ({factors})")
         return "\n".join(lines)

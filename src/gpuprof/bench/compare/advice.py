@@ -72,6 +72,9 @@ def advise(document: ComparisonDocument) -> ComparisonAdvice:
         found.choice = None
     _advise_traffic(found, document)
     _advise_quiet(found, document)
+    cut = next((each for each in document.notes if each.code == "interrupted"), None)
+    if cut is not None:
+        found.headline = note("headline_interrupted", headline=found.headline, interrupted=cut)
     if baseline.accuracy is not None and not baseline.accuracy.is_finite:
         found.add(note("fix_variant", variant=baseline.name), _not_finite(baseline.accuracy))
     chosen = document.variant(found.choice)
@@ -393,12 +396,13 @@ def _calibration(each: VariantFigures, method: ComparisonMethod) -> Iterator[tup
 
 
 def _advise_runs(found: ComparisonAdvice, each: VariantFigures, document: ComparisonDocument) -> None:
-    needed = None if each.comparison is None else runs_needed(each.comparison, document.method.margin)
-    if needed is None:
+    comparison = each.comparison
+    needed = None if comparison is None else runs_needed(comparison, document.method.margin)
+    if comparison is None or needed is None:
         reason = note("too_many_runs_needed", most=MOST_RUNS, speedup=each.speedup)
         found.add(note("measure_on_quieter_machine", variant=each.name), reason)
         return
-    reason = note("inconclusive_after_runs", runs=document.method.launches, speedup=each.speedup)
+    reason = note("inconclusive_after_runs", runs=comparison.new_launches, speedup=each.speedup)
     found.add(note("more_runs", variant=each.name, runs=needed), reason)
 
 

@@ -167,7 +167,8 @@ def _no_run(failure: Failure) -> Diagnostic:
 def _failure(each: VariantResult, status: VariantStatus) -> Diagnostic | None:
     if each.session.failure is not None:
         found = failure_of(each.session.failure)
-        return error("failed", failure=found.code.value, message=found.message, hint=found.hint)
+        values = {"failure": found.code.value, "message": found.message, "hint": found.hint}
+        return error("failed", **values, failed_runs=each.session.failed_runs)
     return None if status == VariantStatus.MEASURED else error("not_measured")
 
 
@@ -311,12 +312,16 @@ _LARGEST_DISAGREEMENT = 1.2
 
 @dataclass(frozen=True, slots=True)
 class MoreFigures:
-    """What is known of variants in addition to their times, by name; accuracy, or why there is none."""
+    """What is known of variants in addition to their times, by name; accuracy, or why there is none.
+
+    `interrupted` is whether more was planned.
+    """
 
     accuracy: Mapping[str, AccuracyFigures | Diagnostic] = field(default_factory=dict)
     layers: Mapping[str, tuple[LayerFigures, ...]] = field(default_factory=dict)
     traffic: TrafficFigures | None = None
     notes: tuple[Diagnostic, ...] = ()
+    interrupted: bool = False
 
 
 def document_of(
@@ -336,7 +341,12 @@ def document_of(
         baseline=plan.baseline.name,
         variants=variants,
         traffic=extra.traffic,
-        notes=(*extra.notes, *_notes(result), *_disagreements(variants, plan.baseline.name)),
+        notes=(
+            *([_interrupted(result)] if extra.interrupted else []),
+            *extra.notes,
+            *_notes(result),
+            *_disagreements(variants, plan.baseline.name),
+        ),
         quality=quality,
         pareto=pareto(variants, quality.measure),
         summary=ComparisonSummary(note("nothing_measured")),
@@ -394,13 +404,15 @@ def _method(result: ComparisonResult) -> ComparisonMethod:
     )
 
 
-def _notes(result: ComparisonResult) -> Iterator[Diagnostic]:
-    done, kept = result.runs_done, result.kept.total()
+def _interrupted(result: ComparisonResult) -> Diagnostic:
     planned = result.plan.launches * len(result.variants)
+    return warning("interrupted", runs=result.runs_done, planned=planned, left_out=result.left_out)
+
+
+def _notes(result: ComparisonResult) -> Iterator[Diagnostic]:
+    kept = result.kept.total()
     if kept:
-        yield note("restored_runs", restored=kept, runs=done)
-    if done < planned:
-        yield warning("fewer_runs", runs=done, planned=planned)
+        yield note("restored_runs", restored=kept, runs=result.runs_done)
     yield from _not_interleaved(result)
     yield from _not_alike(result)
 

@@ -75,12 +75,13 @@ def carry_out(
             interrupted = traffic is not None and traffic.interrupted
         except KeyboardInterrupt:
             interrupted = True
-    begin = [warning("interrupted")] if interrupted else []
+            comparison.keep_complete_rounds()
     extra = MoreFigures(
         accuracy=accuracy.of,
         layers=_layers(comparison.result),
         traffic=traffic,
-        notes=(*begin, *accuracy.notes, *notes, *_script_notes(comparison.result)),
+        notes=(*accuracy.notes, *notes, *_script_notes(comparison.result)),
+        interrupted=interrupted,
     )
     document = document_of(comparison.result, datetime.datetime.now().astimezone(), extra)
     return Finished(document, interrupted)

@@ -48,6 +48,7 @@ class ComparisonResult:
     """What was measured of all variants, in the plan's order.
 
     `kept` counts for each variant the process runs of an earlier time, which are among `runs_done`.
+    `left_out` are those of the round that was interrupted, in which not every variant has its process run.
     """
 
     plan: ComparisonPlan
@@ -55,6 +56,7 @@ class ComparisonResult:
     runs_done: int = 0
     kept: Counter[str] = field(default_factory=Counter)
     measured_s: float = 0.0
+    left_out: int = 0
 
     @property
     def baseline(self) -> VariantResult:
@@ -78,6 +80,8 @@ class ComparisonRun:
         variants = [VariantResult(each, self._sessions[each.name].result) for each in plan.variants]
         self.result = ComparisonResult(plan, variants)
         self._fingerprints: dict[str, str] = {}
+        self._made: set[tuple[str, int]] = set()
+        self._restored: set[tuple[str, int]] = set()
 
     @property
     def planned(self) -> int:
@@ -112,6 +116,26 @@ class ComparisonRun:
                 self._record_run(each)
         return self.result
 
+    def keep_complete_rounds(self) -> None:
+        """Leave out of the result the process runs of an interrupted round, if there is a complete one.
+
+        Otherwise a variant would be compared with more or fewer process runs than the baseline has, and over
+        all batch sizes with others than at each. The journal keeps the runs that completed.
+        """
+        names = [each.name for each in self.plan.variants]
+        numbers = range(1, self.plan.launches + 1)
+        rounds = {number for number in numbers if all((name, number) in self._made for name in names)}
+        if not rounds:
+            return
+        for each in self.result.variants:
+            for batch in each.session.batches:
+                batch.launches[:] = [run for run in batch.launches if run.position in rounds]
+            each.session.batches[:] = [batch for batch in each.session.batches if batch.launches]
+        left_out = [made for made in self._made if made[1] not in rounds]
+        self.result.left_out = len(left_out)
+        self.result.runs_done -= len(left_out)
+        self.result.kept -= Counter(name for name, number in left_out if (name, number) in self._restored)
+
     def _restore(self, journal: Journal, name: str, number: int) -> None:
         entry = journal.restored((self._fingerprints[name], number))
         if entry is None:
@@ -122,6 +146,8 @@ class ComparisonRun:
             raise BenchmarkError(
                 "damaged", f"{journal.path}: process run {number} of {name} is damaged", hint=_FRESH
             ) from error
+        self._made.add((name, number))
+        self._restored.add((name, number))
         self.result.kept[name] += 1
         self.result.runs_done += 1
         self.result.measured_s += entry.took_s
@@ -129,6 +155,7 @@ class ComparisonRun:
     def _ended(self, journal: Journal, made: ProcessRun) -> None:
         if made.failure is not None and made.failure.code is FailureCode.INTERRUPTED:
             return
+        self._made.add((made.name, made.number))
         self.result.runs_done += 1
         self.result.measured_s += made.elapsed_s
         variant = self.result.of(made.name).variant

@@ -47,6 +47,12 @@ def change_module(module: Any, choice: RecipeChoice, model: str, batches: MakeBa
 
     Raises BenchmarkError that names the recipe and the model.
     """
+    if any(isinstance(each, nn.parameter.UninitializedParameter) for each in module.parameters()):
+        raise BenchmarkError(
+            "lazy_model",
+            f"--recipe {choice.recipe.name}: {model} has lazy layers, whose weights have no shape yet",
+            hint="call the model once in its factory",
+        )
     changed = Changed(module.eval(), sum(int(each.numel()) for each in module.parameters()))
     try:
         with warnings.catch_warnings():

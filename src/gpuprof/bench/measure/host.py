@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuprof.bench.measure.io_counters import IoCounters, read_io
+from gpuprof.record.processor import processor_seconds
 
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _DISTRIBUTIONS = ("gpuprof-native", "numpy", "torch", "onnxruntime", "jax", "jaxlib", "tensorrt")
@@ -83,8 +84,6 @@ def _git(*words: str) -> str | None:
 _PROCESSOR_FILES = Path("/sys/devices/system/cpu")
 _PROCESSORS = Path("/proc/cpuinfo")
 _STATISTICS = Path("/proc/stat")
-# The places in the first line of /proc/stat (proc_stat(5)).
-_IDLE, _WAITING, _STOLEN, _KINDS = 3, 4, 7, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +184,7 @@ def _rise(before: Counter | None, after: Counter | None) -> Counter | None:
 
 def _processor_times() -> tuple[float | None, float | None]:
     """Return the seconds that all processors were busy, and their steal time."""
-    try:
-        words = _STATISTICS.read_text(encoding="ascii").split("\n", 1)[0].split()
-        ticks = [int(word) for word in words[1 : 1 + _KINDS]]
-        per_second = os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError):
-        return None, None
-    if words[0] != "cpu" or len(ticks) < _KINDS:
-        return None, None
-    idle = ticks[_IDLE] + ticks[_WAITING] + ticks[_STOLEN]
-    return (sum(ticks) - idle) / per_second, ticks[_STOLEN] / per_second
+    return processor_seconds(_STATISTICS) or (None, None)
 
 
 def _frequency_mhz() -> float | None:

@@ -20,7 +20,7 @@ from gpuprof.bench.report import summary
 from gpuprof.bench.report.formatting import degraded_class
 from gpuprof.stats.quantiles import Estimate
 from gpuprof.text.table import Column, text_table, wrapped
-from gpuprof.text.units import format_bytes, format_count, format_quantity
+from gpuprof.text.units import counted, format_bytes, format_count, format_quantity
 
 T = TypeVar("T")
 Columns = Mapping[str, Callable[[T], str]]
@@ -32,7 +32,11 @@ def document_text(document: ComparisonDocument) -> str:
     """Return the headline, the table, what to do next, warnings and notes."""
     measurements = [(each, batch) for each in document.variants for batch in each.batches]
     findings = list(_findings(document))
-    steps = [f"- {action}: {reason}" for action, reason in map(summary.advice, document.recommendations)]
+    failures = {str(each.failure) for each in document.variants if each.failure is not None}
+    steps = []
+    for action, reason in map(summary.advice, document.recommendations):
+        # A failure has been shown with its variant.
+        steps.append(f"- {action}" if not reason or reason in failures else f"- {action}: {reason}")
     notes = [f"note: {each}" for each in document.notes]
     blocks = (
         wrapped(summary.headline(document)),
@@ -151,7 +155,7 @@ def traffic_text(traffic: TrafficFigures) -> str:
     split = " to ".join(f"{100 * fraction:.4g}" for fraction in traffic.split)
     count = sum(each.requests for each in traffic.arms)
     reasons = "; ".join(map(str, traffic.advice.because))
-    runs = f"{count:,} requests in {traffic.launches} process runs"
+    runs = f"{counted(count, 'request')} in {counted(traffic.launches, 'process run')}"
     advice = [f"advice: {traffic.advice.text}", f"because {reasons}"]
     blocks = (
         wrapped(f"traffic {split} between {first} and {second}: {runs}"),

@@ -21,7 +21,7 @@ from gpuprof.bench.results.loading import LOADING_COLUMNS, loading_row, median_o
 from gpuprof.bench.results.result import ProcessRunResult, Result
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.stats.quantiles import Estimate, samples_needed
-from gpuprof.text.units import format_duration
+from gpuprof.text.units import counted, format_duration
 
 # The contract's columns, in its order; others come after them.
 COLUMNS = (
@@ -72,7 +72,7 @@ class BatchResult:
         result = self.result
         median = result.quantile(0.5)
         time = "unavailable" if median is None else format_duration(median * 1e9)
-        counts = f"{len(self.launches)} process runs, {len(result.samples):,} samples"
+        counts = f"{counted(len(self.launches), 'process run')}, {counted(len(result.samples), 'sample')}"
         return f"<BatchResult {result.name}: {counts}, median {time}>"
 
     @property

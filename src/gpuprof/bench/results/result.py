@@ -269,7 +269,7 @@ def _origin_lines(result: Result) -> Iterator[str]:
     calls = sum(each.calls for each in measured)
     runs = counted(len(result.launches), "process run")
     kinds = f"{settings.mode} mode, {settings.caches} caches"
-    yield f"{len(result.samples):,} samples of {calls:,} calls in {runs}, {kinds}"
+    yield f"{counted(len(result.samples), 'sample')} of {counted(calls, 'call')} in {runs}, {kinds}"
     if measured and measured[0].calls_per_sample > 1:
         yield f"each sample is the mean of {measured[0].calls_per_sample:,} calls: quantiles are of those"
     for run in result.launches[:1]:

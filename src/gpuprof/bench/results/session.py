@@ -41,13 +41,17 @@ class Startup:
 
 @dataclass(slots=True)
 class SessionResult:
-    """The batch sizes that were measured, the start-up of each process run, and what ended the session."""
+    """The batch sizes that were measured, the start-up of each process run, and what ended the session.
+
+    `failed_runs` counts the process runs that failed; `failure` is that of the first one.
+    """
 
     spec: SystemSpec
     settings: JobSettings
     batches: list[BatchResult] = field(default_factory=list)
     startups: list[Startup] = field(default_factory=list)
     failure: GpuprofError | None = None
+    failed_runs: int = 0
     profile: str | None = None
 
     def batch(self, batch_size: int) -> BatchResult | None:
@@ -63,13 +67,14 @@ class SessionResult:
 
 @dataclass(slots=True)
 class BenchFinding:
-    """What a benchmark found besides the figures of each batch size."""
+    """What a benchmark found besides the figures of each batch size; `interrupted` before its end."""
 
     session: SessionResult
     verdicts: dict[int, TargetVerdict] = field(default_factory=dict)
     largest: LargestBatch | None = None
     startup: dict[str, Startup | None] = field(default_factory=dict)
     memory_ended: Failure | None = None
+    interrupted: bool = False
 
     def more(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -88,4 +93,5 @@ class BenchFinding:
             "verdicts": self.verdicts,
             "largest_batch": to_plain(self.largest),
             "profile": session.profile,
+            "interrupted": self.interrupted,
         }

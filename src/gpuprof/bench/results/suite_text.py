@@ -52,9 +52,9 @@ class SuiteText:
         lines += [f"error: {session.failure}"] if session.failure is not None else []
         self._lines(["", *lines])
 
-    def complete(self, paths: Sequence[Path]) -> None:
+    def complete(self, paths: Sequence[Path], *, interrupted: bool = False) -> None:
         """Write how many configurations were measured, and where their files are."""
-        self._ruled("Benchmark Suite Complete")
+        self._ruled(f"Benchmark Suite {'Interrupted' if interrupted else 'Complete'}")
         self._lines([f"Total configurations: {self._configurations}"])
         self._lines([f"Results saved to: {path}" for path in paths[:1]])
 

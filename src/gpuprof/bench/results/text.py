@@ -192,7 +192,8 @@ def energy_notes(batches: Sequence[BatchResult]) -> list[str]:
 
 def finding_notes(finding: BenchFinding) -> list[str]:
     """Return what a benchmark found besides its batch sizes: verdicts, the largest batch, start-up, a run."""
-    notes = [f"batch size {size}: the target is {verdict}" for size, verdict in finding.verdicts.items()]
+    notes = [interrupted_note(finding)] if finding.interrupted else []
+    notes += [f"batch size {size}: the target is {verdict}" for size, verdict in finding.verdicts.items()]
     if finding.memory_ended is not None:
         notes.append(f"memory ended: {finding.memory_ended}")
     if finding.largest is not None:
@@ -202,6 +203,13 @@ def finding_notes(finding: BenchFinding) -> list[str]:
     if finding.session.profile is not None:
         notes.append(f"profile: gpuprof flamegraph {finding.session.profile}")
     return notes
+
+
+def interrupted_note(finding: BenchFinding) -> str:
+    """Return which figures there are of a benchmark that was interrupted."""
+    if not finding.session.batches:
+        return "interrupted before a call was measured; hint: --warmup N ends the warm-up after N calls"
+    return "interrupted: the figures are of what was measured until then"
 
 
 def _largest_note(found: LargestBatch) -> str:

@@ -199,6 +199,7 @@ class Session:
         error = name_budget(failure.error(), self.result.settings.memory_budget_bytes)
         if not is_interrupt:
             self.result.failure = self.result.failure or error
+            self.result.failed_runs += 1
             self._failures[number] = failure_of(error)
             self._failed.add(self._batch_size)
         stopped_by: StoppedBy = "interrupted" if is_interrupt else "failure"

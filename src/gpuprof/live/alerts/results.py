@@ -25,9 +25,15 @@ def result_alerts(folder: Path, rule: RegressionRule) -> tuple[Alert, ...]:
     """Return the metrics that are worse in the newest file than in those since the last change point.
 
     The intervals include the variation between files. The margins are those of `gpuprof gate`, which differ
-    by metric. Files that are no results are left out.
+    by metric. Files that are no results are left out. Raises BenchmarkError for a single result.
     """
     readable = _results(folder)
+    if len(readable) < 2:
+        raise BenchmarkError(
+            "one_result",
+            f"{folder} has one result, and nothing to compare it with",
+            hint="measure again, or name a folder with older results",
+        )
     newest = max(readable, key=lambda each: read_result_file(each).at)
     history = read_history([str(each) for each in readable], [newest])
     return tuple(_alert(row, rule, newest) for row in judge_history(history).worse)

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 from gpuprof.live.dashboard.items import Item, Plain
 from gpuprof.render.page import duration, escaped, html_table, page_style
-from gpuprof.text.units import format_bytes, format_quantity
+from gpuprof.text.units import counted, format_bytes, format_quantity
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 HISTORY_COLUMNS = [
@@ -91,7 +91,7 @@ def history_page(history: Plain, paths: dict[str, str]) -> str:
         sections.append(
             f"<h2>{escaped(series['label'])}</h2><p>{escaped(where)}</p>"
             + (html_table(heads, changes) if changes else "<p>No change point.</p>")
-            + f"<details><summary>{len(points):,} results</summary>"
+            + f"<details><summary>{counted(len(points), 'result')}</summary>"
             + html_table(("Time", escaped(history["metric"]), "File"), results)
             + "</details>"
         )

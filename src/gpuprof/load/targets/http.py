@@ -9,6 +9,7 @@ fails is not sent again: its failure is what is measured.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import time
 from collections import Counter, deque
@@ -38,6 +39,7 @@ class HttpConnection(asyncio.Protocol):
         self._client = client
         self._parser: Any = client.new_parser(self)
         self._transport: Any = None
+        self._file = -1
         self.index: int | None = None
         self._status = RequestStatus.OK
         self._has_answer = self._has_headers = self._has_length = self._is_chunked = False
@@ -46,12 +48,28 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = transport
+        if not self._client.is_encrypted:
+            self._file = transport.get_extra_info("socket").fileno()
 
     def send(self, index: int, request: bytes) -> None:
         """Send the request of a connection that is idle."""
         self.index = index
         self._has_answer = False
-        self._transport.write(request)
+        sent = self._send_at_once(request)
+        if sent < len(request):
+            self._transport.write(request[sent:])
+
+    def _send_at_once(self, request: bytes) -> int:
+        """Return how many bytes were sent. uvloop's transport sends once it has handled all that arrived.
+
+        Until then the server would have nothing to do. An error is left to the transport, which has it too.
+        """
+        if self._file < 0 or self._transport.get_write_buffer_size():
+            return 0
+        try:
+            return os.write(self._file, request)
+        except OSError:
+            return 0
 
     def _begin_response(self) -> None:
         self._has_answer = True
@@ -197,6 +215,7 @@ class HttpClient:
         self._concurrency, self._timeout_s = concurrency, timeout_s
         self._on_end = on_end or _ignore
         self._tls = client_context(address)
+        self.is_encrypted = self._tls is not None
         self._server = address.resolved[0]
         self._waiting: deque[int] = deque()
         self._idle: list[HttpConnection] = []

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The finding of a slow loader names what a fetch spends its time on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_program import PROCESS
+from simulated_training import MAIN, MS, WORKERS, Planted, TrainingHost, settings, train
+
+import gpuprof
+from gpuprof.analyze.findings.finding import Finding, Rule
+from gpuprof.analyze.findings.text import repair, title
+from gpuprof.analyze.phases import WAIT_FOR_WORKERS
+
+LOOP = "_worker_loop (torch/utils/data/_utils/worker.py:244)"
+FETCH = "_MapDatasetFetcher.fetch (torch/utils/data/_utils/fetch.py:49)"
+SUBSET = "Subset.__getitems__ (torch/utils/data/dataset.py:412)"
+ITEM = "Images.__getitem__ (data.py:5)"
+COLLATE = "joined (data.py:40)"
+TAKE = "_MultiProcessingDataLoaderIter._try_get_data (torch/utils/data/dataloader.py:1308)"
+IDLE = ("Queue.get (python3.11/multiprocessing/queues.py:98)", "self._selector.poll (built-in)")
+PLACES = {"iterated": "main (train.py:9)", "iterated_line": 12, "item": ITEM, "collate": COLLATE}
+
+
+def found_with(folder: Path, stacks: list[tuple[tuple[str, ...], bool]], **loader: Any) -> Finding:
+    """Record a loop that waits 20 of 30 ms for a worker: its stacks in turn, and whether it waits in them."""
+    given = {"workers": 1, **PLACES, **loader}
+    host = TrainingHost(settings=settings(**given))
+    for _ in range(12):
+        with host.step():
+            with host.span(WORKERS), host.function(TAKE, *IDLE):
+                host.sleep(20 * MS)
+            with host.span("model", "layer"):
+                host.work(10 * MS)
+    for place, t_ns in enumerate(range(MS, host.now_ns + 1, MS)):
+        if stacks:
+            frames, waits = stacks[place % len(stacks)]
+            host.samples.append(_sample(t_ns, frames, waits=waits))
+    run = gpuprof.open(host.write(folder / "r.gpuprof"))
+    (finding,) = run.findings()
+    phases = run.phases()
+    assert phases is not None
+    assert phases.steps is not None
+    assert phases.steps.waits == {WAIT_FOR_WORKERS: pytest.approx(2 / 3)}
+    assert finding.rule is Rule.LOADER
+    return finding
+
+
+def _sample(t_ns: int, frames: tuple[str, ...], *, waits: bool) -> dict[str, Any]:
+    return {
+        "t_ns": t_ns,
+        "process_id": PROCESS + 1,
+        "thread_id": PROCESS + 1,
+        "duration_ns": MS,
+        "frames": [*MAIN, LOOP, *frames],
+        "cpu_ns": 0 if waits else MS,
+        "queued_ns": 0,
+        "line": 7,
+    }
+
+
+def test_the_function_and_the_call_with_most_time_in_it(tmp_path: Path) -> None:
+    read = ((FETCH, SUBSET, ITEM, "self._file.read (built-in)"), True)
+    computed = ((FETCH, SUBSET, ITEM, "decoded (data.py:20)"), False)
+    joined = ((FETCH, COLLATE), False)
+    finding = found_with(tmp_path, [read, read, computed, joined])
+    values = finding.values
+    assert (values["fetch_function"], values["fetch_call"]) == (ITEM, "self._file.read (built-in)")
+    assert values["fetch_fraction"] == pytest.approx(0.75)
+    assert values["fetch_waiting"] == pytest.approx(2 / 3)
+    assert (values["busy"], values["suggested"]) == (1.0, 4)
+    assert (finding.places.function, finding.places.line) == ("main (train.py:9)", 12)
+    assert ITEM in title(finding)
+    assert "self._file.read" in repair(finding)
+    figures = {each.code: each.value for each in finding.evidence}
+    assert figures["workers_fetch_time"] == figures["workers_time"] == 12 * 30 * MS
+
+
+def test_a_collate_function_that_takes_most_of_the_time(tmp_path: Path) -> None:
+    finding = found_with(
+        tmp_path, [((FETCH, ITEM), False), ((FETCH, COLLATE), False), ((FETCH, COLLATE), False)]
+    )
+    assert (finding.values["fetch_function"], finding.values["fetch_call"]) == (COLLATE, None)
+    assert COLLATE in title(finding)
+
+
+def test_workers_that_wait_for_work_are_not_to_blame(tmp_path: Path) -> None:
+    finding = found_with(tmp_path, [(IDLE, True), (IDLE, True), (IDLE, True), ((FETCH, ITEM), False)])
+    assert finding.values["busy"] == pytest.approx(0.25)
+    assert finding.values["suggested"] is None
+    assert ITEM not in title(finding)
+    assert "75.0%" in title(finding)
+
+
+def test_time_in_which_the_main_thread_unpacks_batches_is_not_that_of_workers(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings(workers=1))
+    for _ in range(12):
+        with host.step():
+            with host.span(WORKERS):
+                with host.function(TAKE, *IDLE):
+                    host.sleep(5 * MS)
+                host.work(15 * MS)
+            with host.span("model", "layer"):
+                host.work(10 * MS)
+    (finding,) = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    assert finding.rule is Rule.LOADER
+    assert finding.gain.step is not None
+    assert finding.gain.step.high_ns == pytest.approx(5 * MS)
+    assert finding.cost_step_ns == 20 * MS
+
+
+def test_a_worker_that_was_not_recorded_has_the_functions_of_the_loader(tmp_path: Path) -> None:
+    finding = found_with(tmp_path, [])
+    assert (finding.values["busy"], finding.values["fetch_function"]) == (None, None)
+    assert ITEM not in title(finding)
+    assert ITEM in repair(finding)
+    assert COLLATE in repair(finding)
+
+
+@pytest.mark.parametrize(("waits", "suggested"), [(True, 8), (False, None)])
+def test_only_workers_that_wait_can_be_more_than_the_processors(
+    waits: bool, suggested: int | None, tmp_path: Path
+) -> None:
+    finding = found_with(tmp_path, [((FETCH, ITEM), waits)], workers=4)
+    assert finding.values["suggested"] == suggested
+
+
+def test_a_fetch_in_the_main_process_names_its_function(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings(**PLACES))
+    train(host, Planted(load=20, load_sleeps=True))
+    item = "Samples.__getitem__ (data.py:5)"
+    for sample in host.samples:
+        place = sample["frames"].index(item) if item in sample["frames"] else None
+        if place is not None:
+            sample["frames"].insert(place, FETCH)
+    (finding,) = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    values = finding.values
+    assert (values["fetch_function"], values["fetch_call"]) == (item, "time.sleep (built-in)")
+    assert (values["fetch_fraction"], values["fetch_waiting"], values["busy"]) == (1.0, 1.0, None)
+    assert item in title(finding)

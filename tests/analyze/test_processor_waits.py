@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether threads waited for a processor: simulated programs with counts as the kernel has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+from run_edits import change_meta
+from simulated_gpu import write_table
+from simulated_program import PROCESS
+from simulated_training import MS, Planted, TrainingHost, settings, train
+
+import gpuprof
+from gpuprof.analyze.findings.text import plain
+from gpuprof.analyze.processor_waits import Contention, ProcessorWaits, WaitsOf, contention_of
+from gpuprof.render.phases import phase_lines
+
+
+def recorded(
+    folder: Path,
+    queued: float,
+    *,
+    threads: int = 1,
+    cpu: float = 0.5,
+    has_steps: bool = True,
+    counted: bool = True,
+) -> gpuprof.Run:
+    """Record a program that waits for a processor for a part of each sample, as the other threads do."""
+    host = TrainingHost(settings=settings())
+    train(host, Planted(collect=20), 12)
+    # The first step waits all the time: it is left out of figures if a step ends with the optimizer's.
+    host.source_of_steps = "optimizer"
+    for sample in host.samples:
+        part = 1.0 if sample["t_ns"] <= host.steps[0][1] else queued
+        sample["queued_ns"] = round(part * MS) if counted else None
+        sample["cpu_ns"] = MS - round(part * MS) if counted else None
+    if not has_steps:
+        host.steps.clear()
+    host.sources = ("operators", "python", "gc")
+    path = host.write(folder / "r.gpuprof")
+    wall = host.now_ns
+    with duckdb.connect() as connection:
+        write_table(
+            connection, path, "threads", [_row(PROCESS + each, wall, cpu, queued) for each in range(threads)]
+        )
+    return gpuprof.open(path)
+
+
+def _row(thread: int, wall_ns: int, cpu: float, queued: float) -> dict[str, object]:
+    return {
+        "process_id": PROCESS,
+        "thread_id": thread,
+        "name": "python",
+        "begin_ns": 0,
+        "end_ns": wall_ns,
+        "cpu_ns": round(cpu * wall_ns),
+        "queued_ns": round(queued * wall_ns),
+        "waiting_ns": 0,
+        "voluntary_switches": 1,
+        "involuntary_switches": 1,
+    }
+
+
+def waits_of(run: gpuprof.Run) -> ProcessorWaits:
+    phases = run.phases()
+    assert phases is not None
+    assert phases.processor_waits is not None
+    return phases.processor_waits
+
+
+def test_the_fraction_is_that_of_the_main_thread_in_the_counted_steps(tmp_path: Path) -> None:
+    waits = waits_of(recorded(tmp_path, 0.25))
+    assert waits.fraction == pytest.approx(0.25)
+    assert (waits.of, waits.contention) == (WaitsOf.STEPS, Contention.OTHER_PROGRAMS)
+    assert (waits.busy_threads, waits.processors) == (2, 4.0)  # an operator uses two
+
+
+def test_without_steps_the_fraction_is_that_of_ready_threads(tmp_path: Path) -> None:
+    waits = waits_of(recorded(tmp_path, 0.25, threads=3, cpu=0.75, has_steps=False))
+    assert waits.fraction == pytest.approx(0.25)
+    assert (waits.of, waits.busy_threads) == (WaitsOf.THREADS, 3)
+
+
+def test_a_small_fraction_changes_nothing(tmp_path: Path) -> None:
+    run = recorded(tmp_path, 0.04)
+    assert waits_of(run).contention is None
+    phases = run.phases()
+    assert phases is not None
+    assert "warning" not in dict(phase_lines(phases))
+    assert all("processors" not in each.factors for each in run.findings())
+
+
+def test_what_was_not_counted_is_unavailable(tmp_path: Path) -> None:
+    phases = recorded(tmp_path, 0.5, counted=False).phases()
+    assert phases is not None
+    assert phases.processor_waits is None
+    assert "warning" not in dict(phase_lines(phases))
+
+
+@pytest.mark.parametrize(
+    ("busy_threads", "used", "processors", "others", "contention"),
+    [
+        (2, 1.2, 2.0, None, Contention.OTHER_PROGRAMS),
+        (2, 1.2, 2.0, 0.7, Contention.OTHER_PROGRAMS),
+        (8, 1.9, 2.0, None, Contention.OWN_THREADS),
+        (8, 1.2, 2.0, None, Contention.UNKNOWN),
+        (8, 1.2, 2.0, 0.7, Contention.UNKNOWN),
+        (8, 1.2, 2.0, 0.05, Contention.OWN_THREADS),
+        (1, 0.5, 1.0, None, Contention.OTHER_PROGRAMS),
+        (1, 0.5, 0.5, None, Contention.OWN_THREADS),  # a quota
+    ],
+)
+def test_the_reason_follows_from_threads_and_processors(
+    busy_threads: int, used: float, processors: float, others: float | None, contention: Contention
+) -> None:
+    waits = ProcessorWaits(0.5, WaitsOf.STEPS, busy_threads, processors, others, None)
+    assert contention_of(waits, used) is contention
+
+
+def test_other_programs_used_what_the_machine_was_busy_without_the_run(tmp_path: Path) -> None:
+    recorded(tmp_path, 0.25, threads=2, cpu=0.5)
+    path = tmp_path / "r.gpuprof"
+    wall_ns = json.loads((path / "meta.json").read_text(encoding="utf-8"))["duration_ns"]
+    change_meta(path, machine_busy_ns=round(1.75 * wall_ns))
+    run = gpuprof.open(path)
+    assert waits_of(run).others == pytest.approx(0.75)
+    assert waits_of(run).contention is Contention.OTHER_PROGRAMS
+    change_meta(path, machine_busy_ns=round(1.01 * wall_ns))
+    assert waits_of(gpuprof.open(path)).contention is Contention.OWN_THREADS
+
+
+def test_more_busy_threads_than_processors_are_the_programs_own(tmp_path: Path) -> None:
+    waits = waits_of(recorded(tmp_path, 0.5, threads=8, cpu=0.5))
+    assert (waits.contention, waits.busy_threads) == (Contention.OWN_THREADS, 8)
+
+
+def test_the_confidence_of_a_replay_falls_with_the_fraction(tmp_path: Path) -> None:
+    (finding,) = recorded(tmp_path, 0.25).findings()
+    assert finding.factors["processors"] == pytest.approx(0.75)
+
+
+def test_the_waits_are_in_json_and_on_the_first_lines(tmp_path: Path) -> None:
+    run = recorded(tmp_path, 0.25)
+    values = json.loads(json.dumps(plain(run.findings())))["processor_waits"]
+    assert values == {
+        "fraction": pytest.approx(0.25),
+        "of": "steps",
+        "busy_threads": 2,
+        "processors": 4.0,
+        "others": None,
+        "contention": "other_programs",
+    }
+    phases = run.phases()
+    assert phases is not None
+    assert json.loads(json.dumps(phases.to_dict()))["processor_waits"] == values
+    (text,) = [text for label, text in phase_lines(phases) if label == "warning"]
+    assert "25.0%" in text
+    run.flamegraph(tmp_path / "page.html")
+    assert text.split(":")[0] in (tmp_path / "page.html").read_text(encoding="utf-8")
