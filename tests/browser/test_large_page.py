@@ -68,6 +68,16 @@ def test_bands_show_the_short_calls(open_page: Any, html: str) -> None:
     assert "80 longest of 160 calls" in page.locator("#timeline-note").inner_text()
 
 
+def test_calls_of_equal_length_are_all_bands(
+    open_page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline_module, "BUDGET", 3)
+    run = run_of_steps(tmp_path / "r.gpuprof")
+    page = open_page(run.flamegraph(tmp_path / "made.html").read_text("utf-8"), fragment="#view=timeline")
+    assert (state(page, "timeline.count"), state(page, "timeline.merged")) == (0, 4 * STEPS)
+    assert sum(band["slices"] for band in state(page, "timeline.bands")) == 4 * STEPS
+
+
 def test_totals_of_the_whole_run_are_exact(open_page: Any, html: str) -> None:
     page = open_page(html, fragment="#view=timeline")
     rows = page.evaluate("window.__gpuprof.timeline.totals(0, 1e9)")

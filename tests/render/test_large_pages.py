@@ -334,7 +334,7 @@ def test_names_with_the_least_time_are_one_name(
 
 
 def test_calls_of_very_many_names_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merged_slices, "MOST_NAMES", 30)
+    monkeypatch.setattr(merged_slices, "MOST_NAME_BYTES", 30 * len("request 199"))
     names = [f"request {number}" for number in range(200)]
     starts = [at * 1000 for at in range(200)]
     run = write_spans(tmp_path / "r.gpuprof", starts, [at + 1 for at in range(200)], names)

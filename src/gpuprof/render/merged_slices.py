@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Columns = dict[str, npt.NDArray[Any]]
 
 BUDGET = 1_200_000  # slices and different paths of them that a page has one by one
-MOST_NAMES = 50_000  # of slices that a page has one by one
+MOST_NAME_BYTES = 4 << 20  # of names of slices that a page has one by one
 MOST_MERGED_NAMES = 20_000  # of the others
 MOST_BANDS = 200_000
 MOST_SUMS = 250_000
@@ -137,8 +137,8 @@ def choose(source: SliceSource, window: tuple[int, int] | None, *, is_full: bool
         choice = Choice(slices, shown, least, window)
         if is_full or not shown or not source.has_paths:
             break
-        paths, names = _distinct(source, choice)
-        fraction = min(budget / (shown + paths), MOST_NAMES / max(names, 1))
+        paths, name_bytes = _distinct(source, choice)
+        fraction = min(budget / (shown + paths), MOST_NAME_BYTES / max(name_bytes, 1))
         if fraction >= 1:
             break
         wanted = int(shown * fraction)
@@ -146,15 +146,17 @@ def choose(source: SliceSource, window: tuple[int, int] | None, *, is_full: bool
 
 
 def _distinct(source: SliceSource, choice: Choice) -> tuple[int, int]:
-    """Return how many paths and names the slices have that a page has one by one."""
+    """Return how many paths the slices have that a page has one by one, and the bytes of their names."""
+    condition = f"duration_ns >= {choice.least_ns:d} AND {choice.inside}"
     query = f"""
-        SELECT count(DISTINCT path) AS paths, count(DISTINCT name_id) AS names FROM (
-            SELECT path, name_id, start_ns, duration_ns FROM scratch.placed_cpu
-            UNION ALL SELECT NULL, name_id, start_ns, duration_ns FROM scratch.placed_gpu)
-        WHERE duration_ns >= {choice.least_ns:d} AND {choice.inside}
+        SELECT (SELECT count(DISTINCT path) FROM scratch.placed_cpu WHERE {condition}) AS paths,
+               coalesce(sum(strlen(name)), 0)::BIGINT AS bytes
+        FROM scratch.names SEMI JOIN (
+            SELECT name_id FROM scratch.placed_cpu WHERE {condition}
+            UNION ALL SELECT name_id FROM scratch.placed_gpu WHERE {condition}) USING (name_id)
     """  # noqa: S608
     found = source.ask(query)
-    return int(found["paths"][0]), int(found["names"][0])
+    return int(found["paths"][0]), int(found["bytes"][0])
 
 
 def merge(source: SliceSource, choice: Choice, tree: CallTree, node_of_path: Ints) -> Merged:

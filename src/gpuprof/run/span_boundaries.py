@@ -176,14 +176,17 @@ class SpanBoundaries:
 
     def add(self, frames: Frames, opened: tuple[int, ...], moment: int) -> None:
         """Take in the stack of a sample, its moment, and the spans that were open then, outermost first."""
+        former = self._former
+        sample = self._former = _Sample(frames, opened, self._is_late(moment))
+        if former is not None and opened == former.opened and frames == former.frames:
+            return
         lengths = self._in_sample(frames, opened)
-        sample = _Sample(frames, opened, self._is_late(moment))
-        if self._former is not None and opened != self._former.opened:
-            self._compare(self._former, sample, lengths)
-        self._open = {place: self._open.get(place, frames) for place in opened}
+        if former is None or opened != former.opened:
+            if former is not None:
+                self._compare(former, sample, lengths)
+            self._open = {place: self._open.get(place, frames) for place in opened}
         for place, length in zip(opened, lengths, strict=True):
             self._add_to(place, frames, length)
-        self._former = sample
 
     def _is_late(self, moment: int) -> bool:
         """Whether a span ended so shortly before the sample that this may be one of inside of it."""
@@ -214,7 +217,7 @@ class SpanBoundaries:
         that is not native.
         """
         most = len(frames) - bool(frames and frames[-1] in self._kinds.builtins)
-        is_layer = self._spans.is_layer
+        is_layer, openers = self._spans.is_layer, self._spans.openers
         calls = self._module_calls.of(frames)
         if len(calls) > sum([is_layer[place] for place in opened]):
             calls = []
@@ -222,7 +225,7 @@ class SpanBoundaries:
         layers = at = 0
         for place in opened:
             limit = calls[layers] if layers < len(calls) else most
-            opener = NOTHING if is_layer[place] else self._opener_in(place, frames, at, limit)
+            opener = self._opener_in(place, frames, at, limit) if openers[place] >= 0 else NOTHING
             if opener != NOTHING:
                 at = limit = opener + 1
             elif is_layer[place] and layers < len(calls):
@@ -235,10 +238,7 @@ class SpanBoundaries:
 
     def _opener_in(self, place: int, frames: Frames, begin: int, end: int) -> int:
         """Return where the function that opened a span is on the stack."""
-        opener = self._spans.openers[place]
-        if opener == NOTHING:
-            return NOTHING
-        wanted = self._kinds.openers[opener]
+        wanted = self._kinds.openers[self._spans.openers[place]]
         return next((at for at in range(begin, end) if frames[at] in wanted), NOTHING)
 
     def _compare(self, before: _Sample, sample: _Sample, lengths: list[int]) -> None:

@@ -75,7 +75,7 @@ export function addTimeline(app, loaded) {
   const isLeftOut = typeof loaded === "string";
   byId("left-out").textContent = isLeftOut ? loaded : "";
   byId("left-out").hidden = !isLeftOut;
-  if (isLeftOut || !loaded || loaded.count + loaded.readings.length === 0) return;
+  if (isLeftOut || !loaded || loaded.count + (loaded.merged?.slices ?? 0) + loaded.readings.length === 0) return;
   byId("views").hidden = false;
   if (loaded.note) byId("timeline-note").textContent = loaded.note;
   else byId("timeline-note").remove();
