@@ -108,6 +108,17 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(open_page: Any, width: int)
     assert page.evaluate("document.getElementById('stage').clientWidth") >= width - 40
 
 
+@pytest.mark.parametrize("width", [320, 390])
+def test_large_figures_of_the_heading_fit(open_page: Any, width: int) -> None:
+    tree = make_tree(STEP)
+    shown = placed_tree(tree)
+    views = weight_views(shown, [Weight("main", tree, ranks=(0, 1))])
+    counts = {"calls": 1_234_567_890, "old_calls": 1_234_567_890}
+    html = flamegraph_page(shown, title="A step", subtitle="test", views=views, **counts)
+    page = open_page(html, viewport={"width": width, "height": 800})
+    assert max(right_edges(page, "header dt, header dd")) <= width - 16
+
+
 @pytest.mark.parametrize("width", [320, 400])
 def test_a_narrow_table_shows_name_self_time_and_percent_first(open_page: Any, width: int) -> None:
     page = open_page(make_page(MODEL), viewport={"width": width, "height": 800})
