@@ -217,6 +217,12 @@ def test_targets_that_do_not_exist_are_refused(target: Any, code: str) -> None:
         gpuprof.load(target, rate=100)
 
 
+def test_the_name_of_a_file_as_that_of_a_module_has_its_module_as_hint() -> None:
+    with refused(GpuprofError, "cannot_import") as found:
+        gpuprof.load("python:some_file.py:f", rate=100)
+    assert "python:some_file:f" in found.value.hint
+
+
 def test_a_model_is_called_with_its_mix_of_batch_sizes(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "model.py").write_text(

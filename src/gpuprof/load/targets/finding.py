@@ -107,8 +107,10 @@ def _imported(text: str) -> Any:
     try:
         found = getattr(importlib.import_module(module), attribute, None)
     except ImportError as error:
+        without = f"{_PYTHON}{module.removesuffix('.py')}:{attribute}"
+        hint = f"write {without}" if module.endswith(".py") else "check the module's name"
         raise BenchmarkError(
-            "cannot_import", f"{text}: {module} cannot be imported ({error})", hint="check the module's name"
+            "cannot_import", f"{text}: {module} cannot be imported ({error})", hint=hint
         ) from error
     finally:
         # Last from now on: what the module imports later, and no other module, is found there.

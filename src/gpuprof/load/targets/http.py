@@ -27,6 +27,7 @@ CONCURRENCY = 256
 TIMEOUT_S = 30.0
 _CONTINUE_CODES = range(100, 200)
 _SUCCESS, _HEAD_END = b"HTTP/1.1 2", b"\r\n\r\n"
+_OK = RequestStatus.OK  # an attribute of an enum takes as long as a call
 
 
 class HttpConnection(asyncio.Protocol):
@@ -39,7 +40,8 @@ class HttpConnection(asyncio.Protocol):
         self._client = client
         self._parser: Any = client.new_parser(self)
         self._transport: Any = None
-        self._file = -1
+        self._file = -1  # of a connection without encryption
+        self._is_behind = False  # whether the transport may have something to send
         self.index: int | None = None
         self._status = RequestStatus.OK
         self._has_answer = self._has_headers = self._has_length = self._is_chunked = False
@@ -55,21 +57,17 @@ class HttpConnection(asyncio.Protocol):
         """Send the request of a connection that is idle."""
         self.index = index
         self._has_answer = False
-        sent = self._send_at_once(request)
-        if sent < len(request):
-            self._transport.write(request[sent:])
-
-    def _send_at_once(self, request: bytes) -> int:
-        """Return how many bytes were sent. uvloop's transport sends once it has handled all that arrived.
-
-        Until then the server would have nothing to do. An error is left to the transport, which has it too.
-        """
-        if self._file < 0 or self._transport.get_write_buffer_size():
-            return 0
-        try:
-            return os.write(self._file, request)
-        except OSError:
-            return 0
+        # uvloop's transport sends once it has handled all that arrived: until then the server would be idle.
+        if self._file >= 0 and not (self._is_behind and self._transport.get_write_buffer_size()):
+            try:
+                sent = os.write(self._file, request)
+            except OSError:
+                sent = 0  # the transport has the same error, and reports it
+            if sent == len(request):
+                return
+            request = request[sent:]
+        self._is_behind = True
+        self._transport.write(request)
 
     def _begin_response(self) -> None:
         self._has_answer = True
@@ -94,7 +92,7 @@ class HttpConnection(asyncio.Protocol):
         is_first = not self._has_answer
         if is_first:
             if len(data) == client.known_size and data.startswith(client.known_head):
-                self._end(RequestStatus.OK, 1, keep=True)
+                client.ended_as_before(self, self.index)
                 return
             self._begin_response()
         try:
@@ -212,6 +210,7 @@ class HttpClient:
         self.codes: Counter[int] = Counter()
         self.unrequested = 0
         self._address, self._request_of, self._log = address, request_of, log
+        self._log_begin, self._log_end = log.begin, log.end
         self._concurrency, self._timeout_s = concurrency, timeout_s
         self._on_end = on_end or _ignore
         self._tls = client_context(address)
@@ -278,7 +277,7 @@ class HttpClient:
 
     def _send(self, index: int, connection: HttpConnection) -> None:
         request = self._request_of(index)
-        self._log.begin(index)
+        self._log_begin(index)
         self._track(index, connection)
         connection.send(index, request)
 
@@ -305,8 +304,18 @@ class HttpClient:
             self._open -= 1
         self._finish(index, status, units)
 
+    def ended_as_before(self, connection: HttpConnection, index: int) -> None:
+        """Mark the end of a request whose response is one that is known; its connection is kept."""
+        connection.index = None
+        self._idle.append(connection)
+        self._log_end(index, _OK, 1)
+        self._active.pop(index, None)
+        self._on_end(index, _OK)
+        if self._waiting:
+            self._send_waiting()
+
     def _finish(self, index: int, status: RequestStatus, units: int) -> None:
-        self._log.end(index, status, units)
+        self._log_end(index, status, units)
         self._active.pop(index, None)
         self._on_end(index, status)
         if self._waiting:
