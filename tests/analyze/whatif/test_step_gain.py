@@ -81,8 +81,8 @@ def test_the_ends_of_a_gain() -> None:
     assert high > 10
     # Two steps: their range.
     low, high = step_interval([np.array([90.0, 110.0])])
-    assert (low, high) == pytest.approx((100 - np.hypot(10, 12), 100 + np.hypot(10, 12)))
+    assert (low, high) == pytest.approx((100 - np.hypot(10, 20), 100 + np.hypot(10, 20)))
     # Ways to replay the same steps, and a loss.
     low, high = step_interval([np.full(8, 10.0), np.full(8, -10.0)])
-    assert (low, high) == pytest.approx((-11.2, 11.2))
-    assert replay_interval(-10.0, 20.0) == pytest.approx((-11.2, 22.4))
+    assert (low, high) == pytest.approx((-12.0, 12.0))
+    assert replay_interval(-10.0, 20.0) == pytest.approx((-12.0, 24.0))
