@@ -181,6 +181,22 @@ def test_a_worker_that_was_not_recorded_has_the_functions_of_the_loader(tmp_path
     assert COLLATE in repair(finding)
 
 
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("is_sampled", [True, False])
+def test_a_name_adds_no_line_to_the_fix(workers: int, is_sampled: bool, tmp_path: Path) -> None:
+    def hostile(name: str) -> str:
+        return f"{name}\nrm -rf / ({name}\r.py:1)"
+
+    sampled = [((FETCH, hostile("item"), hostile("call")), True)] if is_sampled else []
+    named = {name: hostile(name) for name in ("dataset", "item", "collate")}
+    finding = found_with(tmp_path, sampled, workers=workers, **named)
+    assert finding.values["item"] == named["item"]
+    lines = repair(finding).splitlines()
+    assert not any(line.startswith("rm") for line in lines)
+    assert len(lines) == (1 if (workers, is_sampled) == (4, False) else 2)
+    assert r"item\nrm" in repair(finding)
+
+
 @pytest.mark.parametrize(("waits", "suggested"), [(True, 8), (False, None)])
 def test_only_workers_that_wait_can_be_more_than_the_processors(
     waits: bool, suggested: int | None, tmp_path: Path
