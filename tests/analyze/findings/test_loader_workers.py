@@ -115,6 +115,14 @@ def test_workers_that_wait_for_work_are_not_to_blame(tmp_path: Path) -> None:
     assert "75.0%" in title(finding)
 
 
+@pytest.mark.parametrize("is_set", [True, False])
+def test_persistent_workers_are_no_fix_where_they_are_set(is_set: bool, tmp_path: Path) -> None:
+    stacks = [(IDLE, True), (IDLE, True), (IDLE, True), ((FETCH, ITEM), False)]
+    finding = found_with(tmp_path, stacks, persistent_workers=is_set)
+    assert ("persistent_workers" in repair(finding)) is not is_set
+    assert "prefetch_factor" in repair(finding)
+
+
 def test_idle_workers_of_other_loaders_do_not_count(tmp_path: Path) -> None:
     # Two of a loader for the validation, which wait in all steps.
     idle = [

@@ -36,7 +36,8 @@ def _loader_fix(values: Values) -> str:
     faster = f"make {function} faster{call}" if function else "make a fetch of the dataset cheaper"
     if workers is None:
         if values["busy"] is not None and values["busy"] < _MOSTLY:
-            return "DataLoader(..., persistent_workers=True), or a larger prefetch_factor"
+            other = "" if values["persistent"] else "DataLoader(..., persistent_workers=True), or "
+            return f"{other}a larger prefetch_factor"
         return f"{faster}; cache its results, or move work out of it"
     size = "" if values["batch_size"] is None else f"batch_size={values['batch_size']}, "
     dataset = names["dataset"] or "dataset"
