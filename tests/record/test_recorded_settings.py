@@ -141,13 +141,24 @@ class TestPlacesOfLoaders:
         assert loader_places(SimpleNamespace(dataset=Numbers(), collate_fn=Joiner())).collate is None
         assert called == []
 
-    def test_a_loader_in_several_lines_is_one(self, settings: Settings) -> None:
+    @pytest.mark.parametrize("repetitions", [1, 3])
+    def test_equal_loaders_in_several_lines_have_no_line(self, settings: Settings, repetitions: int) -> None:
         def program() -> None:
-            list(DataLoader(Numbers()))  # type: ignore[arg-type]
-            list(DataLoader(Numbers()))  # type: ignore[arg-type]
+            for _ in range(repetitions):
+                list(DataLoader(Numbers()))  # type: ignore[arg-type]
+                list(DataLoader(Numbers()))  # type: ignore[arg-type]
 
         (loader,) = settings(program).loaders
-        assert loader.iterated_line == first_line(program) + 1
+        assert (loader.iterated, loader.iterated_line) == (None, None)
+        assert loader.item is not None
+
+    def test_a_loader_that_is_iterated_again_in_a_line_has_it(self, settings: Settings) -> None:
+        def program() -> None:
+            for _ in range(2):
+                list(DataLoader(Numbers()))  # type: ignore[arg-type]
+
+        (loader,) = settings(program).loaders
+        assert loader.iterated_line == first_line(program) + 2
 
 
 class TestLoaders:
