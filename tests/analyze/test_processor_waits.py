@@ -137,6 +137,15 @@ def test_more_busy_threads_than_processors_are_the_programs_own(tmp_path: Path) 
     assert (waits.contention, waits.busy_threads) == (Contention.OWN_THREADS, 8)
 
 
+@pytest.mark.parametrize("damaged", [{"threads": None}, {"loaders": 7}, {}])
+def test_damaged_settings_are_unknown(damaged: dict[str, object], tmp_path: Path) -> None:
+    recorded(tmp_path, 0.25)
+    change_meta(tmp_path / "r.gpuprof", settings=damaged, machine={"cores": 3})
+    run = gpuprof.open(tmp_path / "r.gpuprof")
+    assert (waits_of(run).busy_threads, waits_of(run).processors) == (1, 3.0)
+    run.flamegraph(tmp_path / "page.html")
+
+
 def test_the_confidence_of_a_replay_falls_with_the_fraction(tmp_path: Path) -> None:
     (finding,) = recorded(tmp_path, 0.25).findings()
     assert finding.factors["processors"] == pytest.approx(0.75)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.run.program_settings import settings_of, usable_processors_of
+from gpuprof.run.program_settings import readable_settings_of, usable_processors_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuprof.run.folder import RunFolder
+    from gpuprof.run.program_settings import ProgramSettings
 
 # Of 50 recorded programs whose main thread computes, three waited for a processor in less than 2% of the time
 # in steps, and the longest tenth of their steps took at most 1.3 times as long as the shortest tenth. The
@@ -98,12 +99,13 @@ def read_processor_waits(
     if not fractions or wall_ns <= 0:
         return None
     fraction, of = max(fractions)
+    settings = readable_settings_of(run)
     busy, used_ns = _use(run, max((own[1] for own in steps.values() if own is not None), default=wall_ns))
     waits = ProcessorWaits(
         fraction=fraction,
         of=of,
-        busy_threads=max(busy, _operator_threads(run)),
-        processors=usable_processors_of(run),
+        busy_threads=max(busy, _operator_threads(settings)),
+        processors=usable_processors_of(run, settings),
         others=_others(run, used_ns, wall_ns),
         contention=None,
     )
@@ -145,9 +147,8 @@ def _use(run: RunFolder, of_ns: int) -> tuple[int, float]:
     return int(columns["busy"][0]), _value(columns["cpu_ns"]) or 0.0
 
 
-def _operator_threads(run: RunFolder) -> int:
+def _operator_threads(settings: ProgramSettings | None) -> int:
     """Return the threads that an operator uses; 0 if unknown."""
-    settings = settings_of(run)
     return 0 if settings is None or settings.threads is None else settings.threads.intra_op
 
 
