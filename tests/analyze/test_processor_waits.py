@@ -27,8 +27,12 @@ def recorded(
     cpu: float = 0.5,
     has_steps: bool = True,
     counted: bool = True,
+    early: int = 0,
 ) -> gpuprof.Run:
-    """Record a program that waits for a processor for a part of each sample, as the other threads do."""
+    """Record a program that waits for a processor for a part of each sample, as the other threads do.
+
+    `early` threads more are as busy, and end with the start-up.
+    """
     host = TrainingHost(settings=settings())
     train(host, Planted(collect=20), 12)
     # The first step waits all the time: it is left out of figures if a step ends with the optimizer's.
@@ -43,9 +47,10 @@ def recorded(
     path = host.write(folder / "r.gpuprof")
     wall = host.now_ns
     with duckdb.connect() as connection:
-        write_table(
-            connection, path, "threads", [_row(PROCESS + each, wall, cpu, queued) for each in range(threads)]
-        )
+        rows = [_row(PROCESS + each, wall, cpu, queued) for each in range(threads + early)]
+        for row in rows[threads:]:
+            row["end_ns"] = 5 * MS
+        write_table(connection, path, "threads", rows)
     return gpuprof.open(path)
 
 
@@ -135,6 +140,21 @@ def test_other_programs_used_what_the_machine_was_busy_without_the_run(tmp_path:
 def test_more_busy_threads_than_processors_are_the_programs_own(tmp_path: Path) -> None:
     waits = waits_of(recorded(tmp_path, 0.5, threads=8, cpu=0.5))
     assert (waits.contention, waits.busy_threads) == (Contention.OWN_THREADS, 8)
+
+
+@pytest.mark.parametrize("damaged", [{"threads": None}, {"loaders": 7}, {}])
+def test_damaged_settings_are_unknown(damaged: dict[str, object], tmp_path: Path) -> None:
+    recorded(tmp_path, 0.25)
+    change_meta(tmp_path / "r.gpuprof", settings=damaged, machine={"cores": 3})
+    run = gpuprof.open(tmp_path / "r.gpuprof")
+    assert (waits_of(run).busy_threads, waits_of(run).processors) == (1, 3.0)
+    run.flamegraph(tmp_path / "page.html")
+
+
+@pytest.mark.parametrize(("has_steps", "busy"), [(True, 2), (False, 8)])
+def test_threads_of_the_start_up_are_not_busy_in_steps(has_steps: bool, busy: int, tmp_path: Path) -> None:
+    waits = waits_of(recorded(tmp_path, 0.5, early=7, has_steps=has_steps))
+    assert waits.busy_threads == busy
 
 
 def test_the_confidence_of_a_replay_falls_with_the_fraction(tmp_path: Path) -> None:

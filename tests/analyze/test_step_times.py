@@ -75,6 +75,36 @@ def test_a_function_counts_in_proportion_to_its_samples(tmp_path: Path) -> None:
     assert sums(tree, times.own_ns["main"])[NORMS] == pytest.approx(STEPS * 10 * MS, abs=STEPS * MS)
 
 
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_a_built_in_function_that_does_not_wait_is_itself(tmp_path: Path, is_counted: bool) -> None:
+    """As pyinstrument samples it, without processor time."""
+    loads = "json.loads (built-in)"
+    host = train(TrainingHost(), Planted(log=10), STEPS)
+    for sample in host.samples:
+        if sample["frames"][-1] == NORMS:
+            sample["frames"] = [*sample["frames"], loads]
+        if not is_counted:
+            sample["cpu_ns"] = sample["queued_ns"] = None
+    run = RunFolder(host.write(tmp_path / "run.gpuprof"))
+    tree = with_function(load_tree(run), loads, 120 * MS)
+    times = read_step_times(run, tree, [Weight("main", tree)])
+    assert times is not None
+    assert sums(tree, times.own_ns["main"])[loads] == pytest.approx(STEPS * 10 * MS, abs=STEPS * MS)
+
+
+def test_what_a_waiting_sample_ran_is_that_of_the_caller(tmp_path: Path) -> None:
+    host = train(TrainingHost(), Planted(log=10), STEPS)
+    for sample in host.samples:
+        if sample["frames"][-1] == NORMS:
+            sample["frames"] = [*sample["frames"], "time.sleep (built-in)"]
+            sample["cpu_ns"] = MS // 4
+    run = RunFolder(host.write(tmp_path / "run.gpuprof"))
+    tree = with_function(load_tree(run), NORMS, 30 * MS)
+    times = read_step_times(run, tree, [Weight("main", tree)])
+    assert times is not None
+    assert sums(tree, times.own_ns["main"])[NORMS] == pytest.approx(STEPS * 2.5 * MS, abs=STEPS * MS / 4)
+
+
 def test_a_run_without_steps_has_none(tmp_path: Path) -> None:
     host = TrainingHost()
     host.operator("aten::mm", MS)

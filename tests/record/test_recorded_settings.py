@@ -12,7 +12,9 @@ import json
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
+from gpuprof.record.loader_places import loader_places
 from gpuprof.record.processor import usable_processors
 from gpuprof.record.program_settings import (
     MOST_OF_A_KIND,
@@ -112,13 +115,50 @@ class TestPlacesOfLoaders:
         (loader,) = settings(lambda: list(DataLoader(TensorDataset(torch.ones(4))))).loaders
         assert (loader.item, loader.collate) == (None, None)
 
-    def test_a_loader_in_several_lines_is_one(self, settings: Settings) -> None:
+    def test_a_method_that_makes_a_batch(self, settings: Settings) -> None:
+        class Joiner:
+            def joined(self, samples: list[int]) -> list[int]:
+                return samples
+
+        (loader,) = settings(lambda: list(DataLoader(Numbers(), collate_fn=Joiner().joined))).loaders  # type: ignore[arg-type]
+        assert loader.collate is not None
+        assert loader.collate.endswith(f"test_recorded_settings.py:{first_line(Joiner.joined)})")
+
+    def test_looking_at_what_makes_a_batch_calls_nothing_of_it(self) -> None:
+        called = []
+
+        class Joiner:
+            __call__ = partial(list)
+
+            def __getattribute__(self, name: str) -> Any:
+                called.append(name)
+                return object.__getattribute__(self, name)
+
+            def __getattr__(self, name: str) -> Any:
+                called.append(name)
+                raise AttributeError(name)
+
+        assert loader_places(SimpleNamespace(dataset=Numbers(), collate_fn=Joiner())).collate is None
+        assert called == []
+
+    @pytest.mark.parametrize("repetitions", [1, 3])
+    def test_equal_loaders_in_several_lines_have_no_line(self, settings: Settings, repetitions: int) -> None:
         def program() -> None:
-            list(DataLoader(Numbers()))  # type: ignore[arg-type]
-            list(DataLoader(Numbers()))  # type: ignore[arg-type]
+            for _ in range(repetitions):
+                list(DataLoader(Numbers()))  # type: ignore[arg-type]
+                list(DataLoader(Numbers()))  # type: ignore[arg-type]
 
         (loader,) = settings(program).loaders
-        assert loader.iterated_line == first_line(program) + 1
+        assert (loader.iterated, loader.iterated_line) == (None, None)
+        assert loader.item is not None
+
+    def test_a_loader_that_is_iterated_again_in_a_line_has_it(self, settings: Settings) -> None:
+        def program() -> None:
+            for _ in range(2):
+                list(DataLoader(Numbers()))  # type: ignore[arg-type]
+
+        (loader,) = settings(program).loaders
+        assert loader.iterated_line == first_line(program) + 2
 
 
 class TestLoaders:

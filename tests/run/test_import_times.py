@@ -14,6 +14,9 @@ DYNAMO = "<module> (torch/_dynamo/__init__.py)"
 SYMPY = "<module> (sympy/core/add.py)"
 SGD = "SGD.__init__ (torch/optim/sgd.py:29)"
 LOOP = "main (train.py:9)"
+RUN = "run (engine/loop.py:3)"
+LOAD = "load (data/io.py:7)"
+PANDAS = "<module> (pandas/core/frame.py)"
 BY_NAME = "import_module (python3.11/importlib/__init__.py:108)"
 
 
@@ -29,6 +32,20 @@ BY_NAME = "import_module (python3.11/importlib/__init__.py:108)"
         ),
         ([MAIN, LOOP, TORCH], ImportCause("torch", "torch", "torch", LOOP)),
         ([MAIN, LOOP, BY_NAME, SYMPY], ImportCause("sympy", "sympy", "sympy.core", LOOP)),
+        # Packages of the program around the function that imports.
+        ([MAIN, LOOP, RUN, LOAD, PANDAS], ImportCause("pandas", "pandas", "pandas.core", LOAD)),
+        (
+            [MAIN, LOOP, RUN, SGD, "inner (torch/_compile.py:42)", DYNAMO],
+            ImportCause("torch", "torch", "torch._dynamo", SGD),
+        ),
+        (
+            [MAIN, LOOP, RUN, SGD, "hook (train.py:50)", PANDAS],
+            ImportCause("pandas", "pandas", "pandas.core", "hook (train.py:50)"),
+        ),
+        (
+            [MAIN, LOOP, LOAD, "Lazy.__getattr__ (pandas/lazy.py:9)", "get (pandas/lazy.py:20)", PANDAS],
+            ImportCause("pandas", "pandas", "pandas.core", LOAD),
+        ),
         ([MAIN, BY_NAME, SYMPY], ImportCause("sympy", "sympy", "sympy.core", "")),
         (
             [MAIN, "Lazy.__getattr__ (transformers/utils.py:9)", "<module> (transformers/trainer.py)"],

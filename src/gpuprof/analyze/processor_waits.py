@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether threads of a run waited for a processor, which makes its times longer and less steady.
 
-A thread that is ready to run waits for a processor if other programs or other threads of its own program have
-all of them. The kernel counts this time for each thread.
+A thread that is ready to run waits for a processor if other threads have all of them: recorded ones of its
+own program, or those of other processes. The kernel counts this time for each thread.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.run.program_settings import settings_of, usable_processors_of
+from gpuprof.run.program_settings import readable_settings_of, usable_processors_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuprof.run.folder import RunFolder
+    from gpuprof.run.program_settings import ProgramSettings
 
 # Of 50 recorded programs whose main thread computes, three waited for a processor in less than 2% of the time
 # in steps, and the longest tenth of their steps took at most 1.3 times as long as the shortest tenth. The
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 LEAST_FRACTION = 0.05
 _BUSY = 0.1  # of the steps, or of the wall time, that a thread runs or is ready to run
 _NO_ROOM = 0.9  # of the processors that the run uses itself
-_NO_OTHERS = 0.1  # processors that other programs use
+_NO_OTHERS = 0.1  # processors that other processes use
 # The main thread's samples in its steps, without those that figures leave out.
 _IN_STEPS = """
     SELECT sum(queued_ns) AS queued_ns, sum(duration_ns) AS ready_ns FROM stacks ASOF JOIN (
@@ -40,14 +41,22 @@ _OF_THREADS = """
     SELECT sum(queued_ns) AS queued_ns, sum(queued_ns + cpu_ns) AS ready_ns FROM threads
     WHERE process_id = {process} AND queued_ns IS NOT NULL AND cpu_ns IS NOT NULL
 """
+_ALL_STEPS = """
+    SELECT min(begin_ns) AS begin_ns, max(end_ns) AS end_ns FROM steps
+    WHERE process_id IN (SELECT unnest({processes}::BIGINT[]))
+"""
 _OF_RUN = """
-    SELECT count(*) FILTER (WHERE cpu_ns + queued_ns >= {least}) AS busy, sum(cpu_ns) AS cpu_ns FROM threads
+    SELECT count(*) FILTER (cpu_ns + queued_ns >= {least} AND begin_ns < {end} AND end_ns > {begin}) AS busy,
+        sum(cpu_ns) AS cpu_ns FROM threads
     WHERE queued_ns IS NOT NULL AND cpu_ns IS NOT NULL
 """
 
 
 class Contention(str, Enum):
-    """Why threads waited for a processor; `unknown` is one of the two, or both."""
+    """Why threads waited for a processor; `unknown` is one of the two, or both.
+
+    Other programs are all processes that were not recorded, also those of the program itself.
+    """
 
     OTHER_PROGRAMS = "other_programs"
     OWN_THREADS = "own_threads"
@@ -66,12 +75,12 @@ class ProcessorWaits:
     """The part of the time in which threads waited for a processor.
 
     With steps, `fraction` is the part of the steps in which the main thread waited. Without, it is the part
-    of the time in which threads of the process were ready to run. `busy_threads` of all processes ran, or
-    were ready to, for at least a tenth of the time of all steps, or of the wall time; they are at least those
-    that an operator uses. `processors` are those that the program may use, by its affinity and its quota,
-    which may be a part of one. `others` are the processors that other programs used on average, also those
-    that the program may not use; None if unknown. `contention` is None for a fraction that is too small to
-    change times.
+    of the time in which threads of the process were ready to run. `busy_threads` of all processes reach into
+    the steps, and ran, or were ready to, for at least a tenth of the time of all steps, or of the wall time;
+    they are at least those that an operator uses. `processors` are those that the program may use, by its
+    affinity and its quota, which may be a part of one. `others` are the processors that processes used on
+    average which were not recorded, also those that the program may not use; None if unknown. `contention` is
+    None for a fraction that is too small to change times.
     """
 
     fraction: float
@@ -98,12 +107,13 @@ def read_processor_waits(
     if not fractions or wall_ns <= 0:
         return None
     fraction, of = max(fractions)
-    busy, used_ns = _use(run, max((own[1] for own in steps.values() if own is not None), default=wall_ns))
+    settings = readable_settings_of(run)
+    busy, used_ns = _use(run, steps, wall_ns)
     waits = ProcessorWaits(
         fraction=fraction,
         of=of,
-        busy_threads=max(busy, _operator_threads(run)),
-        processors=usable_processors_of(run),
+        busy_threads=max(busy, _operator_threads(settings)),
+        processors=usable_processors_of(run, settings),
         others=_others(run, used_ns, wall_ns),
         contention=None,
     )
@@ -115,7 +125,7 @@ def read_processor_waits(
 def contention_of(waits: ProcessorWaits, used_processors: float) -> Contention:
     """Return why threads waited, of a run that used so many processors on average.
 
-    Without other programs, it is the run itself. As many busy threads as processors do not wait for each
+    Without other processes, it is the run itself. As many busy threads as processors do not wait for each
     other. A run that uses nearly all of the processors' time leaves none to others.
     """
     if waits.others is not None and waits.others < _NO_OTHERS:
@@ -139,20 +149,24 @@ def _ratio(columns: dict[str, Any]) -> float | None:
     return None if queued is None or not ready else min(max(queued / ready, 0.0), 1.0)
 
 
-def _use(run: RunFolder, of_ns: int) -> tuple[int, float]:
-    """Return the number of threads that are busy in a time, and the time that all used."""
-    columns = run.columns(_OF_RUN, least=round(_BUSY * of_ns))
+def _use(run: RunFolder, steps: Mapping[int, tuple[int, int] | None], wall_ns: int) -> tuple[int, float]:
+    """Return the number of threads that are busy in the steps, or in the run, and the time that all used."""
+    with_steps = {process_id: own[1] for process_id, own in steps.items() if own is not None}
+    begin, end, of_ns = 0, wall_ns, max(with_steps.values(), default=wall_ns)
+    if with_steps:
+        times = run.columns(_ALL_STEPS, processes=sorted(with_steps))
+        begin, end = int(times["begin_ns"][0]), int(times["end_ns"][0])
+    columns = run.columns(_OF_RUN, least=round(_BUSY * of_ns), begin=begin, end=end)
     return int(columns["busy"][0]), _value(columns["cpu_ns"]) or 0.0
 
 
-def _operator_threads(run: RunFolder) -> int:
+def _operator_threads(settings: ProgramSettings | None) -> int:
     """Return the threads that an operator uses; 0 if unknown."""
-    settings = settings_of(run)
     return 0 if settings is None or settings.threads is None else settings.threads.intra_op
 
 
 def _others(run: RunFolder, used_ns: float, wall_ns: int) -> float | None:
-    """Return how many processors other programs used; None in older runs, and if it was not recorded."""
+    """Return how many processors unrecorded processes used; None in older runs, and if not counted."""
     busy_ns = run.meta.get("machine_busy_ns")
     return None if busy_ns is None else max(busy_ns - used_ns, 0.0) / wall_ns
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _PROCESS, _PYTHON, _WAITING = (KINDS.index(kind) for kind in ("process", "python", "waiting"))
 _STEPS = "SELECT process_id, begin_ns, end_ns FROM steps ORDER BY process_id, begin_ns"
 # By process and function: the time that its samples ran, and how much of it was in steps. `clocks` has each
-# process, the one whose steps count for it, and how many of those are left out.
+# process, the one whose steps count for it, and how many of those are left out. A built-in function that a
+# thread waits in is a wait, and what the sample ran is the function's that called it.
 _SAMPLED = """
     WITH numbered AS (
         SELECT process_id, begin_ns, end_ns,
@@ -44,7 +45,7 @@ _SAMPLED = """
         FROM stacks WHERE len(frames) > 0),
     samples AS (
         SELECT process_id, thread_id = process_id AS is_main, t_ns - duration_ns // 2 AS middle_ns,
-               CASE WHEN ends_with(frames[-1], ' (built-in)') AND len(frames) > 1
+               CASE WHEN waited_ns > 0 AND ends_with(frames[-1], ' (built-in)') AND len(frames) > 1
                     THEN frames[-2] ELSE frames[-1] END AS name,
                duration_ns - waited_ns AS ran_ns
         FROM waits)

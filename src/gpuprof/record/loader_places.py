@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from types import FrameType, FunctionType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 from gpuprof.record.frame_text import frame_text, is_hidden, is_of_package
@@ -58,17 +58,20 @@ def _item(dataset: object) -> str | None:
     return None
 
 
-def _collate(function: Any) -> str | None:
-    if not isinstance(function, FunctionType):
-        function = _method(function, "__call__") or getattr(function, "__func__", None)
-    if not isinstance(function, FunctionType) or _is_of_torch(function):
+def _collate(function: object) -> str | None:
+    # By types: `isinstance` and `getattr` may call what the program defines.
+    if type(function) is MethodType:
+        function = function.__func__
+    elif type(function) is not FunctionType:
+        function = _method(function, "__call__")
+    if type(function) is not FunctionType or _is_of_torch(function):
         return None
     return frame_text(function.__code__)
 
 
 def _method(owner: object, name: str) -> FunctionType | None:
     found = next((vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind)), None)
-    return found if isinstance(found, FunctionType) else None
+    return found if type(found) is FunctionType else None
 
 
 def _is_of_torch(function: FunctionType) -> bool:

@@ -31,7 +31,8 @@ class LoaderSettings:
 
     `dataset` is the name of its class. `prefetch_factor` is None without workers; `batch_size` is None if a
     batch sampler decides or if samples are not collected into batches. The functions are those of
-    `LoaderPlaces`, `iterated` that of the first iteration; None in older runs.
+    `LoaderPlaces`, None in older runs. `iterated` is None, too, if equal loaders are iterated at several
+    places.
     """
 
     dataset: str
@@ -244,12 +245,15 @@ class SettingsSource:
         self._watch(unwrap(vars(kind).get("step", object)), self._at_step, 0)
 
     def _note_loader(self, loader: Any) -> None:
-        if len(self._loaders) < MOST_OF_A_KIND:
-            # A program's loader may refuse to be read.
-            with contextlib.suppress(Exception):
-                found = _loader_settings(loader)
-                key = dataclasses.replace(found, iterated=None, iterated_line=None)
-                self._loaders.setdefault(key, found)
+        # A program's loader may refuse to be read.
+        with contextlib.suppress(Exception):
+            found = _loader_settings(loader)
+            anywhere = dataclasses.replace(found, iterated=None, iterated_line=None)
+            if anywhere in self._loaders:
+                if self._loaders[anywhere] != found:
+                    self._loaders[anywhere] = anywhere
+            elif len(self._loaders) < MOST_OF_A_KIND:
+                self._loaders[anywhere] = found
 
     def note_optimizer(self, optimizer: Any) -> None:
         """Look at an optimizer, if it is a new one. Another object may have its address later."""

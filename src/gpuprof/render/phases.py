@@ -39,8 +39,8 @@ _WAIT_TEXTS = {
     WAIT_FOR_BACKWARD: "for the backward pass on another thread",
 }
 _CONTENTION_TEXTS = {
-    Contention.OTHER_PROGRAMS: "other programs ran",
-    Contention.UNKNOWN: "other programs ran, or more threads than processors",
+    Contention.OTHER_PROGRAMS: "processes that were not recorded ran",
+    Contention.UNKNOWN: "processes that were not recorded ran, or more threads than processors",
 }
 _STEP_TEXTS = {"training": "step", "forward": "forward call", "unknown": "step"}
 
@@ -89,7 +89,7 @@ def _processor_waits(waits: ProcessorWaits, *, of_rank: bool) -> str:
         who, when = "the main thread" + (" of a rank" if of_rank else ""), "of the time in steps"
     why = _CONTENTION_TEXTS.get(waits.contention)
     if waits.contention is Contention.OTHER_PROGRAMS and waits.others is not None:
-        why = f"other programs used {waits.others:.1f} processors"
+        why = f"processes that were not recorded used {waits.others:.1f} processors"
     if why is None:
         threads = counted(waits.busy_threads, "busy thread")
         why = f"the program has {threads} on {waits.processors:.3g} processor{'s' * (waits.processors != 1)}"

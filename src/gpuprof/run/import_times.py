@@ -28,8 +28,8 @@ class ImportCause(NamedTuple):
     """A package that is imported, and why.
 
     `importer` is the package that the program imports and that needs the other one, or that itself. `module`
-    is the imported module of it, cut after two names. `caller` is the function that imports it: the outermost
-    one of a package, or else the innermost one of the program; empty for the program's own module.
+    is the imported module of it, cut after two names. `caller` is the function that imports it: the innermost
+    one, or the outermost of its package's frames around it; empty for the program's own module.
     """
 
     package: str
@@ -98,13 +98,21 @@ def import_cause(frames: list[str]) -> ImportCause | None:
 
 
 def _caller(functions: list[str], own: str) -> str:
-    """Return the function that imports; none for a module's `__getattr__`, which `from ... import` calls."""
+    """Return the function that imports: the last one, or the outermost of its package's frames around it.
+
+    A module's `__getattr__`, which `from ... import` calls, does not count.
+    """
     others = [(text, text.rpartition(" (")[2].rstrip(")")) for text in functions]
     others = [each for each in others if not _LIBRARY_FOLDER.fullmatch(_top(each[1]))]
-    for text, path in others:
-        if "/" in path and not path.startswith("/") and _top(path) != own:
-            return "" if "__getattr__ (" in text else text
-    return others[-1][0] if others else ""
+    while others:
+        text, path = others.pop()
+        if "/" not in path or path.startswith("/") or _top(path) == own:
+            return text
+        while others and _top(others[-1][1]) == _top(path):
+            text, path = others.pop()
+        if "__getattr__ (" not in text:
+            return text
+    return ""
 
 
 def _path_of(text: str) -> str | None:

@@ -22,6 +22,7 @@ __all__ = [
     "OptimizerSettings",
     "ProgramSettings",
     "ThreadSettings",
+    "readable_settings_of",
     "settings_of",
     "usable_processors_of",
 ]
@@ -45,12 +46,19 @@ def settings_of(folder: RunFolder) -> ProgramSettings | None:
         ) from None
 
 
-def usable_processors_of(folder: RunFolder) -> float:
-    """Return the processors that a run's program may use, maybe a part of one; without its settings, all.
+def readable_settings_of(folder: RunFolder) -> ProgramSettings | None:
+    """Return the settings of a run's program; None where they are unknown, also because they are damaged.
 
-    Raises RunError where the settings are damaged.
+    It is for what needs them only in addition.
     """
-    settings = settings_of(folder)
+    try:
+        return settings_of(folder)
+    except RunError:
+        return None
+
+
+def usable_processors_of(folder: RunFolder, settings: ProgramSettings | None) -> float:
+    """Return the processors that a run's program may use, maybe a part of one; without its settings, all."""
     if settings is not None and settings.threads is not None:
         return settings.threads.usable_processors
     return float((folder.meta.get("machine") or {}).get("cores") or 1)

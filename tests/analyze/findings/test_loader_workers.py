@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from run_edits import change_meta
 from simulated_program import PROCESS
 from simulated_training import MAIN, MS, WORKERS, Planted, TrainingHost, settings, train
 
@@ -25,8 +27,17 @@ IDLE = ("Queue.get (python3.11/multiprocessing/queues.py:98)", "self._selector.p
 PLACES = {"iterated": "main (train.py:9)", "iterated_line": 12, "item": ITEM, "collate": COLLATE}
 
 
-def found_with(folder: Path, stacks: list[tuple[tuple[str, ...], bool]], **loader: Any) -> Finding:
-    """Record a loop that waits 20 of 30 ms for a worker: its stacks in turn, and whether it waits in them."""
+def found_with(
+    folder: Path,
+    stacks: list[tuple[tuple[str, ...], bool]],
+    others: list[dict[str, Any]] | None = None,
+    parents: dict[int, int] | None = None,
+    **loader: Any,
+) -> Finding:
+    """Record a loop that waits 20 of 30 ms for a worker: its stacks in turn, and whether it waits in them.
+
+    `others` are samples of other processes, with `parents` by process.
+    """
     given = {"workers": 1, **PLACES, **loader}
     host = TrainingHost(settings=settings(**given))
     for _ in range(12):
@@ -39,7 +50,14 @@ def found_with(folder: Path, stacks: list[tuple[tuple[str, ...], bool]], **loade
         if stacks:
             frames, waits = stacks[place % len(stacks)]
             host.samples.append(_sample(t_ns, frames, waits=waits))
-    run = gpuprof.open(host.write(folder / "r.gpuprof"))
+    host.samples += others or []
+    path = host.write(folder / "r.gpuprof")
+    meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+    added = {PROCESS + 1: PROCESS, **(parents or {})}
+    main = meta["processes"][0]
+    children = [{**main, "process_id": each, "parent_process_id": parent} for each, parent in added.items()]
+    change_meta(path, processes=[*meta["processes"], *children])
+    run = gpuprof.open(path)
     (finding,) = run.findings()
     phases = run.phases()
     assert phases is not None
@@ -49,14 +67,16 @@ def found_with(folder: Path, stacks: list[tuple[tuple[str, ...], bool]], **loade
     return finding
 
 
-def _sample(t_ns: int, frames: tuple[str, ...], *, waits: bool) -> dict[str, Any]:
+def _sample(
+    t_ns: int, frames: tuple[str, ...], *, waits: bool, process: int = PROCESS + 1, duration_ns: int = MS
+) -> dict[str, Any]:
     return {
         "t_ns": t_ns,
-        "process_id": PROCESS + 1,
-        "thread_id": PROCESS + 1,
-        "duration_ns": MS,
+        "process_id": process,
+        "thread_id": process,
+        "duration_ns": duration_ns,
         "frames": [*MAIN, LOOP, *frames],
-        "cpu_ns": 0 if waits else MS,
+        "cpu_ns": 0 if waits else duration_ns,
         "queued_ns": 0,
         "line": 7,
     }
@@ -95,6 +115,55 @@ def test_workers_that_wait_for_work_are_not_to_blame(tmp_path: Path) -> None:
     assert "75.0%" in title(finding)
 
 
+@pytest.mark.parametrize("is_set", [True, False])
+def test_persistent_workers_are_no_fix_where_they_are_set(is_set: bool, tmp_path: Path) -> None:
+    stacks = [(IDLE, True), (IDLE, True), (IDLE, True), ((FETCH, ITEM), False)]
+    finding = found_with(tmp_path, stacks, persistent_workers=is_set)
+    assert ("persistent_workers" in repair(finding)) is not is_set
+    assert "prefetch_factor" in repair(finding)
+
+
+def test_idle_workers_of_other_loaders_do_not_count(tmp_path: Path) -> None:
+    # Two of a loader for the validation, which wait in all steps.
+    idle = [
+        _sample(t_ns, IDLE, waits=True, process=PROCESS + 1 + number)
+        for number in (1, 2)
+        for t_ns in range(MS, 360 * MS + 1, MS)
+    ]
+    finding = found_with(
+        tmp_path, [((FETCH, ITEM), False)], idle, {PROCESS + 2: PROCESS, PROCESS + 3: PROCESS}
+    )
+    assert (finding.values["busy"], finding.values["suggested"]) == (1.0, 4)
+    assert ITEM in title(finding)
+    figures = {each.code: each.value for each in finding.evidence}
+    assert figures["workers_fetch_time"] == figures["workers_time"] == 360 * MS
+
+
+def test_workers_of_another_process_do_not_count(tmp_path: Path) -> None:
+    other = (FETCH, "Tokens.__getitem__ (tokens.py:1)")
+    # Half of the time of each is without work.
+    samples = [
+        _sample(t_ns, frames, waits=False, process=PROCESS + 12)
+        for t_ns in range(MS, 360 * MS + 1, MS)
+        for frames in (other, IDLE)
+    ]
+    parents = {PROCESS + 11: 1, PROCESS + 12: PROCESS + 11}
+    finding = found_with(tmp_path, [((FETCH, ITEM), False)], samples, parents)
+    assert (finding.values["busy"], finding.values["fetch_function"]) == (1.0, ITEM)
+
+
+def test_only_the_part_of_a_sample_in_the_steps_counts(tmp_path: Path) -> None:
+    # From before the first step to the first ms of it.
+    waited = [_sample(MS, IDLE, waits=True, duration_ns=1_000 * MS)]
+    finding = found_with(tmp_path, [((FETCH, ITEM), False)], waited)
+    assert finding.values["busy"] == pytest.approx(360 / 361)
+
+
+def test_workers_that_fetch_nothing_in_the_steps_are_unknown(tmp_path: Path) -> None:
+    finding = found_with(tmp_path, [(IDLE, True)])
+    assert (finding.values["busy"], finding.values["fetch_function"]) == (None, None)
+
+
 def test_time_in_which_the_main_thread_unpacks_batches_is_not_that_of_workers(tmp_path: Path) -> None:
     host = TrainingHost(settings=settings(workers=1))
     for _ in range(12):
@@ -118,6 +187,22 @@ def test_a_worker_that_was_not_recorded_has_the_functions_of_the_loader(tmp_path
     assert ITEM not in title(finding)
     assert ITEM in repair(finding)
     assert COLLATE in repair(finding)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("is_sampled", [True, False])
+def test_a_name_adds_no_line_to_the_fix(workers: int, is_sampled: bool, tmp_path: Path) -> None:
+    def hostile(name: str) -> str:
+        return f"{name}\nrm -rf / ({name}\r.py:1)"
+
+    sampled = [((FETCH, hostile("item"), hostile("call")), True)] if is_sampled else []
+    named = {name: hostile(name) for name in ("dataset", "item", "collate")}
+    finding = found_with(tmp_path, sampled, workers=workers, **named)
+    assert finding.values["item"] == named["item"]
+    lines = repair(finding).splitlines()
+    assert not any(line.startswith("rm") for line in lines)
+    assert len(lines) == (1 if (workers, is_sampled) == (4, False) else 2)
+    assert r"item\nrm" in repair(finding)
 
 
 @pytest.mark.parametrize(("waits", "suggested"), [(True, 8), (False, None)])

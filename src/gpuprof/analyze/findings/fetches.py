@@ -8,22 +8,40 @@ samples, and fetches them. In the main process, a fetch is in the loader's itera
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuprof.analyze.findings.record import ProgramRecord
+    from gpuprof.run.folder import Value
 
 _WORKER = "_worker_loop (torch/utils/data/_utils/worker.py"
 _FETCHERS = "(torch/utils/data/_utils/fetch.py"
 _DATASETS = "(torch/utils/data/dataset.py"
-# Stacks of workers with their times, largest first; in the main process those of fetches.
-_OF_WORKERS = """
-    SELECT frames, sum(duration_ns)::BIGINT AS time_ns,
-        coalesce(sum(cpu_ns + coalesce(queued_ns, 0)), -1)::BIGINT AS wanted_ns FROM stacks
-    WHERE process_id <> {process} AND thread_id = process_id AND t_ns > {begin} AND t_ns <= {end}
-        AND array_to_string(frames, chr(10)) LIKE {pattern} ESCAPE '\\'
-    GROUP BY frames ORDER BY time_ns DESC, frames
+# Samples of workers: of children of the process, each as far as it is in the steps that figures are of, or in
+# the run without steps. A worker that fetches nothing in them is one of another loader.
+_WORKERS = """
+    WITH own AS (
+        SELECT begin_ns, end_ns FROM steps WHERE process_id = {process} AND "index" >= {left_out}
+        UNION ALL SELECT 0, {wall} WHERE NOT EXISTS (FROM steps WHERE process_id = {process})),
+    sampled AS (
+        SELECT process_id, frames, array_to_string(frames, chr(10)) LIKE {fetch} ESCAPE '\\' AS is_fetch,
+            least(t_ns, end_ns) - greatest(t_ns - duration_ns, begin_ns) AS time_ns,
+            (cpu_ns + coalesce(queued_ns, 0)) / duration_ns AS wanted
+        FROM stacks JOIN own ON t_ns > begin_ns AND t_ns - duration_ns < end_ns
+        WHERE process_id IN (SELECT unnest({children}::BIGINT[])) AND thread_id = process_id
+            AND duration_ns > 0 AND array_to_string(frames, chr(10)) LIKE {worker} ESCAPE '\\'),
+    workers AS (FROM sampled WHERE process_id IN (SELECT process_id FROM sampled WHERE is_fetch))
 """
+TIME_OF_WORKERS = "".join([_WORKERS, "SELECT sum(time_ns)::BIGINT FROM workers"])
+FETCH_TIME_OF_WORKERS = "".join([TIME_OF_WORKERS, " WHERE is_fetch"])
+# Stacks with their times, largest first.
+_STACKS_OF_WORKERS = """
+    SELECT frames, sum(time_ns)::BIGINT AS time_ns, coalesce(sum(time_ns * wanted), -1)::BIGINT AS wanted_ns
+    FROM workers GROUP BY frames ORDER BY time_ns DESC, frames
+"""
+_OF_WORKERS = "".join([_WORKERS, _STACKS_OF_WORKERS])
 _OF_MAIN = """
     SELECT frames, sum(duration_ns)::BIGINT AS time_ns,
         coalesce(sum(cpu_ns + coalesce(queued_ns, 0)), -1)::BIGINT AS wanted_ns FROM stacks
@@ -31,12 +49,8 @@ _OF_MAIN = """
         AND array_to_string(frames, chr(10)) LIKE {pattern} ESCAPE '\\'
     GROUP BY frames ORDER BY time_ns DESC, frames
 """
-TIME_OF_WORKERS = """
-    SELECT sum(duration_ns)::BIGINT FROM stacks WHERE process_id <> {process} AND thread_id = process_id
-        AND t_ns > {begin} AND t_ns <= {end} AND array_to_string(frames, chr(10)) LIKE {pattern} ESCAPE '\\'
-"""
-WORKER_PATTERN = f"%{_WORKER}%".replace("_", r"\_")
-FETCH_PATTERN = f"%{_FETCHERS}%".replace("_", r"\_")
+_WORKER_PATTERN = f"%{_WORKER}%".replace("_", r"\_")
+_FETCH_PATTERN = f"%{_FETCHERS}%".replace("_", r"\_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +79,41 @@ class _Stack:
 
 
 def fetches_of_workers(record: ProgramRecord) -> FetchTimes | None:
-    """Return what the workers do from the first to the last step; None if they were not sampled."""
-    stacks = _stacks(record, _OF_WORKERS, WORKER_PATTERN)
+    """Return what the process's workers do in its steps; None if they fetch nothing or were not sampled."""
+    stacks = _stacks(record.fetch(_OF_WORKERS, **workers_of(record)))
     return _times(stacks, of_workers=True) if stacks else None
 
 
 def fetches_in_process(record: ProgramRecord) -> FetchTimes | None:
-    """Return what the fetches in the main process do; None without samples of them."""
-    stacks = _stacks(record, _OF_MAIN, FETCH_PATTERN)
+    """Return what the main process fetches from the first to the last step; None without samples."""
+    begin, end = 0, record.wall_ns
+    if record.steps is not None:
+        begin, end = int(record.steps.begin_ns[0]), int(record.steps.end_ns[-1])
+    of: dict[str, Value] = {"process": record.process_id, "thread": record.main_thread}
+    stacks = _stacks(record.fetch(_OF_MAIN, **of, pattern=_FETCH_PATTERN, begin=begin, end=end))
     return _times(stacks, of_workers=False) if stacks else None
 
 
-def bounds(record: ProgramRecord) -> dict[str, int]:
-    """Return the times in which fetches are looked at: of the steps, or of the run."""
-    if record.steps is None:
-        return {"begin": 0, "end": record.wall_ns}
-    return {"begin": int(record.steps.begin_ns[0]), "end": int(record.steps.end_ns[-1])}
+def workers_of(record: ProgramRecord) -> dict[str, Value]:
+    """Return the values of the queries of workers: those of other ranks have another parent."""
+    processes = record.folder.meta.get("processes") or ()
+    return {
+        "process": record.process_id,
+        "children": sorted(
+            {
+                each["process_id"]
+                for each in processes
+                if each.get("parent_process_id") == record.process_id != each["process_id"]
+            }
+        ),
+        "left_out": 0 if record.steps is None else record.steps.left_out,
+        "wall": record.wall_ns,
+        "worker": _WORKER_PATTERN,
+        "fetch": _FETCH_PATTERN,
+    }
 
 
-def _stacks(record: ProgramRecord, query: str, pattern: str) -> list[_Stack]:
-    columns = record.fetch(
-        query, process=record.process_id, thread=record.main_thread, pattern=pattern, **bounds(record)
-    )
+def _stacks(columns: Mapping[str, Any]) -> list[_Stack]:
     rows = zip(columns["frames"], columns["time_ns"].tolist(), columns["wanted_ns"].tolist(), strict=True)
     return [_Stack(_below_fetch(tuple(frames)), time_ns, wanted_ns) for frames, time_ns, wanted_ns in rows]
 

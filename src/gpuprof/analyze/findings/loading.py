@@ -6,12 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.findings.fetches import (
-    FETCH_PATTERN,
+    FETCH_TIME_OF_WORKERS,
     TIME_OF_WORKERS,
-    WORKER_PATTERN,
-    bounds,
     fetches_in_process,
     fetches_of_workers,
+    workers_of,
 )
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
 from gpuprof.analyze.whatif.prediction import replay_changes
@@ -173,9 +172,8 @@ def _evidence(record: ProgramRecord, pattern: str, fetches: FetchTimes | None) -
     )
     if fetches is None or fetches.busy is None:
         return (*figures, record.figure("fetches_on_processor", "ratio", _PROCESSOR_SHARE, **of))
-    workers: dict[str, Value] = {"process": record.process_id, **bounds(record)}
     return (
         *figures,
-        record.figure("workers_time", "ns", TIME_OF_WORKERS, **workers, pattern=WORKER_PATTERN),
-        record.figure("workers_fetch_time", "ns", TIME_OF_WORKERS, **workers, pattern=FETCH_PATTERN),
+        record.figure("workers_time", "ns", TIME_OF_WORKERS, **workers_of(record)),
+        record.figure("workers_fetch_time", "ns", FETCH_TIME_OF_WORKERS, **workers_of(record)),
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from gpuprof.text.messages import Messages, Values
+from gpuprof.text.sanitize import escape_text
 from gpuprof.text.units import counted, format_duration, format_quantity, format_share
 
 _MOSTLY = 0.5
@@ -29,24 +30,31 @@ def _loader_title(values: Values) -> str:
 
 def _loader_fix(values: Values) -> str:
     """Return a loader with workers, and what is left to do with the function that fetches."""
-    workers, function = values["suggested"], values["fetch_function"] or values["item"]
-    call = f": it waits in {values['fetch_call']}" if _waits_in_call(values) else ""
+    workers, names = values["suggested"], _names(values)
+    function = names["fetch_function"] or names["item"]
+    call = f": it waits in {names['fetch_call']}" if _waits_in_call(values) else ""
     faster = f"make {function} faster{call}" if function else "make a fetch of the dataset cheaper"
     if workers is None:
         if values["busy"] is not None and values["busy"] < _MOSTLY:
-            return "DataLoader(..., persistent_workers=True), or a larger prefetch_factor"
+            other = "" if values["persistent"] else "DataLoader(..., persistent_workers=True), or "
+            return f"{other}a larger prefetch_factor"
         return f"{faster}; cache its results, or move work out of it"
     size = "" if values["batch_size"] is None else f"batch_size={values['batch_size']}, "
-    loader = (
-        f"DataLoader({values['dataset'] or 'dataset'}, {size}num_workers={workers}, persistent_workers=True)"
-    )
+    dataset = names["dataset"] or "dataset"
+    loader = f"DataLoader({dataset}, {size}num_workers={workers}, persistent_workers=True)"
     if values["is_in_process"]:
         return loader
     if values["busy"] is None:
-        known = [each for each in (values["item"], values["collate"]) if each]
+        known = [each for each in (names["item"], names["collate"]) if each]
         calls = f": it calls {' and '.join(known)}" if known else ""
         return f"{loader}\n# the time inside a worker was not recorded{calls}"
     return f"{loader}\n# or {faster}"
+
+
+def _names(values: Values) -> dict[str, str | None]:
+    """Return the names of the program, each on one line: a repair has several."""
+    names = ("fetch_function", "fetch_call", "item", "collate", "dataset")
+    return {name: None if values[name] is None else escape_text(values[name]) for name in names}
 
 
 def _waits_in_call(values: Values) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuprof.analyze.whatif.waits import WaitsFor
 from gpuprof.errors import RunError
-from gpuprof.run.program_settings import usable_processors_of
+from gpuprof.run.program_settings import settings_of, usable_processors_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -80,7 +80,8 @@ class Fetches:
             )
         samples = folder.columns(_SAMPLES_OF_FETCHES, **of_main)
         cpu, total = float(samples["cpu_ns"][0]), float(samples["total_ns"][0])
-        return cls(1, begin, end, cpu / total if total else None, max(usable_processors_of(folder), 1.0))
+        processors = max(usable_processors_of(folder, settings_of(folder)), 1.0)
+        return cls(1, begin, end, cpu / total if total else None, processors)
 
     @property
     def is_batch(self) -> npt.NDArray[np.bool_]:
