@@ -313,24 +313,40 @@ def test_an_export_keeps_the_stacks_of_threads_that_wait(record: Any, tmp_path: 
     assert names == {"loop", lock}
 
 
+@pytest.fixture(scope="module", name="run_of_many_names")
+def calls_of_many_names(tmp_path_factory: pytest.TempPathFactory) -> gpuprof.Run:
+    """Return a run of 20 long calls with 40 short ones each; no two have the same name."""
+    starts, lengths, names = [], [], []
+    for at in range(20):
+        starts += [at * 10_000, *(at * 10_000 + 200 * child for child in range(40))]
+        lengths += [9_000, *(50 + at + child for child in range(40))]
+        names += [f"outer {at}", *(f"inner {at}.{child}" for child in range(40))]
+    return write_spans(tmp_path_factory.mktemp("names") / "names.gpuprof", starts, lengths, names)
+
+
 def test_names_with_the_least_time_are_one_name(
-    run: gpuprof.Run, tmp_path: Path, small_budget: None, monkeypatch: pytest.MonkeyPatch
+    run_of_many_names: gpuprof.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merged_slices, "MOST_MERGED_NAMES", 10)
-    page = page_of(run, tmp_path)
-    merged = merged_of(page)
+    monkeypatch.setattr(timeline_module, "BUDGET", 40)  # 20 slices with their paths
+    monkeypatch.setattr(merged_slices, "MOST_MERGED_NAMES", 100)
+    page = page_of(run_of_many_names, tmp_path)
+    found, merged = timeline_of(page), merged_of(page)
+    assert {each.name for each in found.slices} == {f"outer {at}" for at in range(20)}
+    # What the short calls take stays with the name that they take it from.
+    own = self_times(found, merged)
+    assert {at: own[f"outer {at}"] for at in range(20)} == {
+        at: 9_000 - sum(50 + at + child for child in range(40)) for at in range(20)
+    }
     totals: dict[str, int] = defaultdict(int)
     for part in merged.sums:
         totals[part.name] += part.total_ns
-    wanted: dict[str, int] = defaultdict(int)
-    for name, _, length in spans_of(run):
-        if length < merged.below_ns:
-            wanted[name] += length
-    largest = sorted(wanted, key=lambda name: -wanted[name])[:10]
-    others = sum(wanted.values()) - sum(wanted[name] for name in largest)
-    assert totals == {**{name: wanted[name] for name in largest}, "20 other names": others}
+    wanted = {name: length for name, _, length in spans_of(run_of_many_names) if length < merged.below_ns}
+    largest = sorted(wanted.values())[-100:]
+    others = sum(wanted.values()) - sum(largest)
+    assert sorted(total for name, total in totals.items() if name.startswith("inner")) == largest
+    assert totals["700 other names"] == own["700 other names"] == others
     assert {band.longest for band in merged.bands} <= set(totals)
-    assert "20 names with the least time" in json.loads(script(page, "timeline-head"))["note"]
+    assert "700 names with the least time" in json.loads(script(page, "timeline-head"))["note"]
 
 
 def test_calls_of_very_many_names_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BUDGET = 1_200_000  # slices and different paths of them that a page has one by one
 MOST_NAME_BYTES = 4 << 20  # of names of slices that a page has one by one
-MOST_MERGED_NAMES = 20_000  # of the others
+MOST_MERGED_NAMES = 20_000  # that no slice has which a page has one by one
 MOST_BANDS = 200_000
 MOST_SUMS = 250_000
 _BANDS_ACROSS = 16_384  # of the run's time: a screen has a tenth as many pixels
@@ -109,7 +109,8 @@ class Merged:
     of the longest one. `sums` has for each stretch of `sum_ns`, name and kind: slices, total_ns, outermost_ns
     (without calls inside calls of the same name and kind) and own_ns. The latter is what these slices add to
     the self time of the name: a slice takes its time from the name around it, which can be negative. Of more
-    names than a page has, those with the least time are one, and `names_left_out` is how many they are.
+    names than a page has, those with the least time are one, and `names_left_out` is how many they are. Only
+    names that no slice has which is shown one by one are among them.
     """
 
     below_ns: int
@@ -172,30 +173,42 @@ def merge(source: SliceSource, choice: Choice, tree: CallTree, node_of_path: Int
     for query in (_OF_SAMPLES, _OF_OTHERS):
         found = source.ask(_filled(query, choice), begin=begin, width=sum_ns, least=choice.least_ns)
         parts += _sums_of_names({key: np.asarray(column) for key, column in found.items()}, texts)
-    return _with_few_names(
-        Merged(
-            below_ns=choice.least_ns,
-            slices=choice.slices - choice.shown,
-            begin_ns=begin,
-            names=list(names),
-            band_ns=band_ns,
-            bands=bands,
-            sum_ns=sum_ns,
-            sums=_added_up(parts),
-        )
+    merged = Merged(
+        below_ns=choice.least_ns,
+        slices=choice.slices - choice.shown,
+        begin_ns=begin,
+        names=list(names),
+        band_ns=band_ns,
+        bands=bands,
+        sum_ns=sum_ns,
+        sums=_added_up(parts),
     )
-
-
-def _with_few_names(merged: Merged) -> Merged:
-    """Return the sums with one name for the names with the least time, if there are very many."""
     used = np.unique(np.concatenate([merged.sums["name"], merged.bands["name"]]))
-    left_out = len(used) - MOST_MERGED_NAMES
+    if len(used) <= MOST_MERGED_NAMES:
+        return merged
+    return _with_few_names(merged, np.setdiff1d(used, _names_shown(source, choice, texts)))
+
+
+def _names_shown(source: SliceSource, choice: Choice, texts: Ints) -> Ints:
+    """Return the names of the slices that a page has one by one."""
+    query = f"""
+        SELECT name_id FROM scratch.placed_cpu WHERE duration_ns >= $least AND {choice.inside}
+        UNION SELECT name_id FROM scratch.placed_gpu WHERE duration_ns >= $least AND {choice.inside}
+    """  # noqa: S608
+    return np.asarray(texts[source.ask(query, least=choice.least_ns)["name_id"].astype(np.int64)])
+
+
+def _with_few_names(merged: Merged, others: Ints) -> Merged:
+    """Return the sums with one name for those of `others` with the least time, if there are very many.
+
+    What short slices take from one that is shown has to stay with its name: the page subtracts it there.
+    """
+    left_out = len(others) - MOST_MERGED_NAMES
     if left_out <= 0:
         return merged
     time = np.bincount(merged.sums["name"], merged.sums["total_ns"], minlength=len(merged.names))
-    new_name = np.full(len(merged.names), len(merged.names), dtype=np.int64)
-    kept = used[np.argpartition(-time[used], MOST_MERGED_NAMES)[:MOST_MERGED_NAMES]]
-    new_name[kept] = kept
+    new_name = np.arange(len(merged.names))
+    new_name[others[np.argpartition(-time[others], MOST_MERGED_NAMES)[MOST_MERGED_NAMES:]]] = len(new_name)
     bands, sums = ({**each, "name": new_name[each["name"]]} for each in (merged.bands, merged.sums))
     return replace(
         merged,
