@@ -6,7 +6,9 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import itertools
 import json
+import math
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -19,8 +21,9 @@ from gpuprof.analyze.metrics import Weight
 from gpuprof.record.facts import Method, Reason, SourceStatus
 from gpuprof.render.flame_views import weight_views
 from gpuprof.render.flamegraph import flamegraph_page
-from gpuprof.render.page import page_notes, readable
+from gpuprof.render.page import asset, page_notes, readable
 from gpuprof.render.shown_tree import OUTSIDE, placed_tree, shown_tree
+from gpuprof.render.tree_shape import OTHER
 from gpuprof.run.format import KINDS
 from gpuprof.text.sanitize import escape_text
 
@@ -339,3 +342,29 @@ def test_the_sum_of_wall_times_names_whose_they_are(ranks: tuple[int, ...], labe
     tree = make_tree([-1, 0], ["p", "step"], [1, 2])
     (view,) = weight_views(placed_tree(tree), [Weight("main", tree, ranks=ranks)])
     assert (view.facts["label"], view.facts["measure"]) == (label, measure)
+
+
+def lab(color: str) -> tuple[float, float, float]:
+    """Return the color in CIELAB, in which distances are about what one sees."""
+    channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    r, g, b = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels)
+    x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505
+    y = 0.2126 * r + 0.7152 * g + 0.0722 * b
+    z = (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089
+    roots = [each ** (1 / 3) if each > 0.008856 else 7.787 * each + 16 / 116 for each in (x, y, z)]
+    return 116 * roots[1] - 16, 500 * (roots[0] - roots[1]), 200 * (roots[1] - roots[2])
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_colors_of_kinds_differ_from_each_other_and_from_the_page(theme: str) -> None:
+    pairs = re.findall(
+        r"--(page|kind-\w+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", asset("kit/page.css")
+    )
+    colors = {name: light if theme == "light" else dark for name, light, dark in pairs}
+    assert {name.removeprefix("kind-") for name in colors} == {*KINDS, OTHER, "page"}
+    alike = [
+        (one, other)
+        for one, other in itertools.combinations(colors, 2)
+        if math.dist(lab(colors[one]), lab(colors[other])) < 10
+    ]
+    assert alike == []

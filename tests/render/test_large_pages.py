@@ -313,24 +313,71 @@ def test_an_export_keeps_the_stacks_of_threads_that_wait(record: Any, tmp_path: 
     assert names == {"loop", lock}
 
 
+@pytest.fixture(scope="module", name="run_of_many_names")
+def calls_of_many_names(tmp_path_factory: pytest.TempPathFactory) -> gpuprof.Run:
+    """Return a run of 20 long calls with 40 short ones each; no two have the same name."""
+    starts, lengths, names = [], [], []
+    for at in range(20):
+        starts += [at * 10_000, *(at * 10_000 + 200 * child for child in range(40))]
+        lengths += [9_000, *(50 + at + child for child in range(40))]
+        names += [f"outer {at}", *(f"inner {at}.{child}" for child in range(40))]
+    return write_spans(tmp_path_factory.mktemp("names") / "names.gpuprof", starts, lengths, names)
+
+
 def test_names_with_the_least_time_are_one_name(
-    run: gpuprof.Run, tmp_path: Path, small_budget: None, monkeypatch: pytest.MonkeyPatch
+    run_of_many_names: gpuprof.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merged_slices, "MOST_MERGED_NAMES", 10)
-    page = page_of(run, tmp_path)
-    merged = merged_of(page)
+    monkeypatch.setattr(timeline_module, "BUDGET", 40)  # 20 slices with their paths
+    monkeypatch.setattr(merged_slices, "MOST_MERGED_NAMES", 100)
+    page = page_of(run_of_many_names, tmp_path)
+    found, merged = timeline_of(page), merged_of(page)
+    assert {each.name for each in found.slices} == {f"outer {at}" for at in range(20)}
+    # What the short calls take stays with the name that they take it from.
+    own = self_times(found, merged)
+    assert {at: own[f"outer {at}"] for at in range(20)} == {
+        at: 9_000 - sum(50 + at + child for child in range(40)) for at in range(20)
+    }
     totals: dict[str, int] = defaultdict(int)
     for part in merged.sums:
         totals[part.name] += part.total_ns
-    wanted: dict[str, int] = defaultdict(int)
-    for name, _, length in spans_of(run):
-        if length < merged.below_ns:
-            wanted[name] += length
-    largest = sorted(wanted, key=lambda name: -wanted[name])[:10]
-    others = sum(wanted.values()) - sum(wanted[name] for name in largest)
-    assert totals == {**{name: wanted[name] for name in largest}, "20 other names": others}
+    wanted = {name: length for name, _, length in spans_of(run_of_many_names) if length < merged.below_ns}
+    largest = sorted(wanted.values())[-100:]
+    others = sum(wanted.values()) - sum(largest)
+    assert sorted(total for name, total in totals.items() if name.startswith("inner")) == largest
+    assert totals["700 other names"] == own["700 other names"] == others
     assert {band.longest for band in merged.bands} <= set(totals)
-    assert "20 names with the least time" in json.loads(script(page, "timeline-head"))["note"]
+    assert "700 names with the least time" in json.loads(script(page, "timeline-head"))["note"]
+
+
+def test_the_row_of_many_names_counts_nested_calls_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline_module, "BUDGET", 2)
+    monkeypatch.setattr(merged_slices, "MOST_MERGED_NAMES", 3)
+    events: list[dict[str, Any]] = []
+
+    def event(name: str, cat: str, ts: int, dur: int) -> None:
+        events.append({"ph": "X", "pid": 7, "tid": 1, "ts": ts, "dur": dur, "name": name, "cat": cat})
+
+    event("long", "cpu_op", 20_000, 9_000)
+    for at in range(10):
+        for level in range(8):  # of two kinds in turn
+            category = ("user_annotation", "cpu_op")[level % 2]
+            event(f"call {level}", category, at * 1_000 + 10 * level, 200 - 22 * level)
+    path = tmp_path / "nested.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    run = gpuprof.import_trace(path, tmp_path / "nested.gpuprof")
+    page = page_of(run, tmp_path)
+    rows = [part for part in merged_of(page).sums if part.name == "5 other names"]
+    # Those of levels 3 to 7: only the calls of level 3 are in no other of them.
+    wanted = {
+        level: sum(length for name, _, length in spans_of(run) if name == f"call {level}")
+        for level in range(3, 8)
+    }
+    assert sum(part.total_ns for part in rows) == sum(wanted.values())
+    assert sum(part.outermost_ns for part in rows) == wanted[3]
+    kinds = json.loads(script(page, "head"))["kinds"]
+    assert {kinds[part.kind] for part in rows} == {"other"}
 
 
 def test_calls_of_very_many_names_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,6 +482,22 @@ def test_names_with_the_least_time_are_one_row(
     for key in ("cpu.own", "calls", "paths"):
         assert hidden[key].sum() == every[key].sum()
     assert f"The {left_out} names with the least time are one row." in page
+
+
+def test_the_row_of_hidden_names_counts_nested_calls_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = pruned_tree.pruned
+    monkeypatch.setattr(flame_page, "pruned", lambda *parts: small(*parts, most=1))
+    monkeypatch.setattr(pruned_tree, "MOST_NAMES", 2)
+    lengths = [90_000 - 10 * level - 1_000 * level * (level - 1) // 2 for level in range(12)]
+    run = write_spans(tmp_path / "r.gpuprof", list(range(12)), lengths, [f"call {at}" for at in range(12)])
+    head, _, hidden = tree_in(page_of(run, tmp_path))
+    own = [length - inner for length, inner in zip(lengths, [*lengths[1:], 0], strict=True)]
+    left_out = sorted(range(12), key=lambda level: own[level])[:10]
+    assert head["names"][hidden["name"][-1]] == "10 other names"
+    assert hidden["cpu.own"][-1] == sum(own[level] for level in left_out)
+    assert hidden["cpu.total"][-1] == max(lengths[level] for level in left_out) == 90_000
 
 
 # ---- differences ---------------------------------------------------------------------------------

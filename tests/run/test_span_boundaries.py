@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.simulated_stacks import ENTER, LAYER, OPERATOR, SPAN, Program
 
 from gpuprof.run import span_boundaries
+from gpuprof.run.span_boundaries import FrameKinds, SpanBoundaries, ThreadSpans
 
 INTERVAL = 10
 WRAPPER = "Optimizer.profile_hook_step.<locals>.wrapper (torch/optim/optimizer.py:509)"
@@ -234,3 +235,31 @@ def test_spans_are_where_the_program_called_them(call: Call, repetitions: int) -
     run = Run(call, repetitions)
     merged = run.program.merged()
     assert {path: merged.get(path, (0,))[0] for path in run.paths} == run.paths
+
+
+class Place(int):
+    """The number of a span, which counts how often it is compared with another."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Place.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def test_the_work_of_a_sample_follows_the_number_of_open_spans() -> None:
+    depth, samples = 500, 4
+    places = [Place(number) for number in range(depth + samples)]
+    count = len(places)
+    none = [0] * count
+    ends = [1_000_000] * depth + [100 * (number + 1) for number in range(samples)]
+    spans = ThreadSpans(range(count), none, ends, none, none, range(count), [span_boundaries.NOTHING] * count)
+    boundaries = SpanBoundaries(spans, FrameKinds.of([]), (0,))
+    Place.compared = 0
+    for number in range(samples):  # each inside the same spans, and one that only it is in
+        opened = (*places[:depth], places[depth + number])
+        boundaries.add((*range(depth), depth + number), opened, 100 * number + 50)
+    assert Place.compared < 10 * depth
+    assert list(boundaries.lengths[:3]) == [depth] * 3

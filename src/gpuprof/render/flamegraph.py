@@ -33,11 +33,12 @@ from gpuprof.render.page import (
     safe_json,
 )
 from gpuprof.render.phases import phases_html, step_html
-from gpuprof.render.pruned_tree import OTHER, Hidden
+from gpuprof.render.pruned_tree import Hidden
 from gpuprof.render.shown_tree import BACKWARD_PREFIX, Shown, placed_tree
 from gpuprof.render.step_cards import StepCards
 from gpuprof.render.timeline import Slices
 from gpuprof.render.timeline_columns import embedded_timeline
+from gpuprof.render.tree_shape import OTHER
 from gpuprof.run.format import KINDS
 from gpuprof.text.sanitize import quoted_if_blank
 
@@ -102,6 +103,7 @@ def flamegraph_page(
     labels = _labels(whole, slices)
     used = _used_names(tree, hidden)
     facts: dict[str, Any] = {"groups": _layer_groups(whole, used, classes or {})}
+    facts["kinds"] = [*KINDS, OTHER] if hidden is not None or _has_other_names(slices) else list(KINDS)
     facts["steps"] = None if steps is None else steps.facts(used)
     facts |= {"first": first, "calls": calls, "flat": is_flat}
     facts |= {"oldCalls": old_calls, "states": list(STATES), "findings": cards.targets}
@@ -121,6 +123,10 @@ def flamegraph_page(
         "static": _static_table(whole, calls, unit, labels),
     }
     return _filled_page({**parts, "head": head, "columns": columns})
+
+
+def _has_other_names(slices: Slices | str | None) -> bool:
+    return isinstance(slices, Slices) and slices.merged is not None and slices.merged.names_left_out > 0
 
 
 def _filled_page(parts: dict[str, str]) -> str:
@@ -226,7 +232,6 @@ def _embedded(
             "columns": [[name, column.dtype.name] for name, column in by_name.items()],
         },
         "gzip": gzipped,
-        "kinds": list(KINDS) if hidden is None else [*KINDS, OTHER],
         "names": [readable(name) for name in names],
         "labels": label_pairs(names, labels),
         "views": [{"key": view.key, **view.facts} for view in views],

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuprof.render.shown_tree import engine_twins
 from gpuprof.render.slices import CATEGORIES, WAITING, SliceSource
-from gpuprof.render.tree_shape import name_keys, outermost, subtree_ends
+from gpuprof.render.tree_shape import OTHER_KIND, name_keys, outermost, subtree_ends
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BUDGET = 1_200_000  # slices and different paths of them that a page has one by one
 MOST_NAME_BYTES = 4 << 20  # of names of slices that a page has one by one
-MOST_MERGED_NAMES = 20_000  # of the others
+MOST_MERGED_NAMES = 20_000  # that no slice has which a page has one by one
 MOST_BANDS = 200_000
 MOST_SUMS = 250_000
 _BANDS_ACROSS = 16_384  # of the run's time: a screen has a tenth as many pixels
@@ -81,6 +81,17 @@ _OF_OTHERS = """
           WHERE path < 0 AND category NOT IN {sampled})
     WHERE duration_ns < $least AND {inside} GROUP BY ALL ORDER BY ALL
 """
+# Calls with these names that are in none with another of them on their lane.
+_OUTERMOST = """
+    SELECT (start_ns - $begin) // $width AS stretch, sum(duration_ns)::BIGINT AS total_ns
+    FROM (SELECT start_ns, duration_ns, max(start_ns + duration_ns) OVER (
+              PARTITION BY track, lane ORDER BY start_ns, level
+              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS open_until
+          FROM (SELECT track, lane, level, name_id, start_ns, duration_ns FROM scratch.placed_cpu
+                UNION ALL SELECT track, lane, level, name_id, start_ns, duration_ns FROM scratch.placed_gpu)
+          WHERE duration_ns < $least AND {inside} AND name_id IN (SELECT unnest($names)))
+    WHERE open_until IS NULL OR start_ns >= open_until GROUP BY ALL ORDER BY ALL
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,9 @@ class Merged:
     of the longest one. `sums` has for each stretch of `sum_ns`, name and kind: slices, total_ns, outermost_ns
     (without calls inside calls of the same name and kind) and own_ns. The latter is what these slices add to
     the self time of the name: a slice takes its time from the name around it, which can be negative. Of more
-    names than a page has, those with the least time are one, and `names_left_out` is how many they are.
+    names than a page has, those with the least time are one row of `sums`, of a kind of its own, and
+    `names_left_out` is how many they are. Only names that no slice has which is shown one by one are among
+    them.
     """
 
     below_ns: int
@@ -172,38 +185,62 @@ def merge(source: SliceSource, choice: Choice, tree: CallTree, node_of_path: Int
     for query in (_OF_SAMPLES, _OF_OTHERS):
         found = source.ask(_filled(query, choice), begin=begin, width=sum_ns, least=choice.least_ns)
         parts += _sums_of_names({key: np.asarray(column) for key, column in found.items()}, texts)
-    return _with_few_names(
-        Merged(
-            below_ns=choice.least_ns,
-            slices=choice.slices - choice.shown,
-            begin_ns=begin,
-            names=list(names),
-            band_ns=band_ns,
-            bands=bands,
-            sum_ns=sum_ns,
-            sums=_added_up(parts),
-        )
-    )
-
-
-def _with_few_names(merged: Merged) -> Merged:
-    """Return the sums with one name for the names with the least time, if there are very many."""
-    used = np.unique(np.concatenate([merged.sums["name"], merged.bands["name"]]))
-    left_out = len(used) - MOST_MERGED_NAMES
-    if left_out <= 0:
-        return merged
-    time = np.bincount(merged.sums["name"], merged.sums["total_ns"], minlength=len(merged.names))
-    new_name = np.full(len(merged.names), len(merged.names), dtype=np.int64)
-    kept = used[np.argpartition(-time[used], MOST_MERGED_NAMES)[:MOST_MERGED_NAMES]]
-    new_name[kept] = kept
-    bands, sums = ({**each, "name": new_name[each["name"]]} for each in (merged.bands, merged.sums))
-    return replace(
-        merged,
-        names=[*merged.names, f"{left_out:,} other names"],
+    merged = Merged(
+        below_ns=choice.least_ns,
+        slices=choice.slices - choice.shown,
+        begin_ns=begin,
+        names=list(names),
+        band_ns=band_ns,
         bands=bands,
-        sums=_added_up([sums]),
-        names_left_out=left_out,
+        sum_ns=sum_ns,
+        sums=_added_up(parts),
     )
+    used = np.unique(np.concatenate([merged.sums["name"], merged.bands["name"]]))
+    if len(used) <= MOST_MERGED_NAMES:
+        return merged
+    shown = _names_shown(source, choice, texts)
+    is_left_out = _names_left_out(merged, np.setdiff1d(used, shown))
+    if not is_left_out.any():
+        return merged
+    values = {"begin": begin, "width": sum_ns, "least": choice.least_ns}
+    left_out = np.flatnonzero(is_left_out[texts]).tolist()
+    found = source.ask(_filled(_OUTERMOST, choice), **values, names=left_out)
+    return _with_few_names(merged, is_left_out, found)
+
+
+def _names_shown(source: SliceSource, choice: Choice, texts: Ints) -> Ints:
+    """Return the names of the slices that a page has one by one."""
+    query = f"""
+        SELECT name_id FROM scratch.placed_cpu WHERE duration_ns >= $least AND {choice.inside}
+        UNION SELECT name_id FROM scratch.placed_gpu WHERE duration_ns >= $least AND {choice.inside}
+    """  # noqa: S608
+    return np.asarray(texts[source.ask(query, least=choice.least_ns)["name_id"].astype(np.int64)])
+
+
+def _names_left_out(merged: Merged, others: Ints) -> npt.NDArray[np.bool_]:
+    """Mark those of `others` that are one row, as they have the least time, if there are very many.
+
+    What short slices take from one that is shown has to stay with its name: the page subtracts it there.
+    """
+    marks = np.zeros(len(merged.names), dtype=np.bool_)
+    if len(others) > MOST_MERGED_NAMES:
+        time = np.bincount(merged.sums["name"], merged.sums["total_ns"], minlength=len(merged.names))
+        marks[others[np.argpartition(-time[others], MOST_MERGED_NAMES)[MOST_MERGED_NAMES:]]] = True
+    return marks
+
+
+def _with_few_names(merged: Merged, is_left_out: npt.NDArray[np.bool_], outermost_ns: Columns) -> Merged:
+    """Return the sums with one row for the names that are left out, of these outermost times."""
+    count = int(is_left_out.sum())
+    new_name = np.where(is_left_out, len(is_left_out), np.arange(len(is_left_out)))
+    bands, sums = ({**each, "name": new_name[each["name"]]} for each in (merged.bands, merged.sums))
+    sums["kind"] = np.where(sums["name"] == len(is_left_out), OTHER_KIND, sums["kind"])
+    sums = _added_up([sums])
+    rows = np.flatnonzero(sums["kind"] == OTHER_KIND)
+    known = dict(zip(*(outermost_ns[key].tolist() for key in ("stretch", "total_ns")), strict=True))
+    sums["outermost_ns"][rows] = [known.get(stretch, 0) for stretch in sums["stretch"][rows].tolist()]
+    names = [*merged.names, f"{count:,} other names"]
+    return replace(merged, names=names, bands=bands, sums=sums, names_left_out=count)
 
 
 def _extent(source: SliceSource, choice: Choice) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import numpy as np
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.render.flame_views import Coloring, View
 from gpuprof.render.shown_tree import Shown
-from gpuprof.render.tree_shape import name_keys, outermost, subtree_ends
+from gpuprof.render.tree_shape import OTHER, OTHER_KIND, name_keys, outermost, subtree_ends
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 MOST_PATHS = 60_000  # that have a cell of their own
 MOST_NAMES = 20_000  # that only paths in cells `other` have
-OTHER = "other"
-OTHER_KIND = len(KINDS)  # of the page alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class Hidden:
     """The paths in cells `other`: `paths` is how many each node has, 0 for those of the run.
 
     `by_name` has name (in the tree's names), kind, paths, calls, `node` (the cell with most self time of it)
-    and for each view `KEY.own` and `KEY.total`, without calls inside calls of the same name and kind.
+    and for each view `KEY.own` and `KEY.total`, without calls inside calls of the same row.
     `cell_of_node` has for each of the run's nodes the cell `other` that it is in, -1 for none. Of more names
     than a page has, the last row is the sum of `left_out` names with the least time.
     """
@@ -300,7 +298,11 @@ def _sums_by_name(
     tree: CallTree, views: Sequence[View], ends: Ints, order: _Order, names: _HiddenNames
 ) -> Columns:
     hidden = order.hidden
-    is_outer = outermost(name_keys(tree), ends)[hidden]
+    keys = name_keys(tree)
+    if names.left_out:
+        # They are one name, so that no time counts twice.
+        keys[hidden[names.row == len(names.name) - 1]] = keys.max() + 1
+    is_outer = outermost(keys, ends)[hidden]
     columns: Columns = {}
     for view in views:
         columns[f"{view.key}.own"] = names.summed(np.maximum(view.own[hidden], 0)).astype("<f8")

@@ -174,10 +174,11 @@ def _rows_of(slices: Slices) -> list[dict[str, Any]]:
 def _merged(merged: Merged, names: dict[str, int]) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
     """Return what a page reads of the sums. Names that it does not have yet are added to `names`."""
     bands, sums = merged.bands, merged.sums
-    keys = np.concatenate([each["name"] * len(KINDS) + each["kind"] for each in (bands, sums)])
+    kinds = len(KINDS) + 1  # and that of many names
+    keys = np.concatenate([each["name"] * kinds + each["kind"] for each in (bands, sums)])
     used, places = np.unique(keys, return_inverse=True)
     of_bands, of_sums = np.split(places.reshape(-1).astype(np.int64), [len(bands["name"])])
-    texts = [merged.names[name] for name in (used // len(KINDS)).tolist()]
+    texts = [merged.names[name] for name in (used // kinds).tolist()]
     first = _row_starts(bands)
     steps = np.diff(bands["stretch"], prepend=0)
     steps[first] = bands["stretch"][first]
@@ -186,7 +187,7 @@ def _merged(merged: Merged, names: dict[str, int]) -> tuple[dict[str, Any], list
         "below": merged.below_ns,
         "begin": merged.begin_ns,
         "names": [names.setdefault(text, len(names)) for text in texts],
-        "kinds": (used % len(KINDS)).tolist(),
+        "kinds": (used % kinds).tolist(),
         "bands": {"width": merged.band_ns, "count": len(of_bands)},
         "sums": {"width": merged.sum_ns, "count": len(of_sums)},
     }

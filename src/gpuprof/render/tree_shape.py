@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
 
+# A kind of the page alone: of cells for many paths, and of rows for many names.
+OTHER = "other"
+OTHER_KIND = len(KINDS)
+
 
 def name_keys(tree: CallTree) -> Ints:
     """Return a number for each node, which nodes of one name and kind share."""

@@ -185,15 +185,20 @@ class SpanBoundaries:
             if former is not None:
                 self._compare(former, sample, lengths)
             self._open = {place: self._open.get(place, frames) for place in opened}
+        common: dict[int, int] = {}
         for place, length in zip(opened, lengths, strict=True):
-            self._add_to(place, frames, length)
+            self._add_to(place, frames, length, common)
 
     def _is_late(self, moment: int) -> bool:
         """Whether a span ended so shortly before the sample that this may be one of inside of it."""
         at = bisect.bisect_right(self._ends, moment)
         return at > 0 and moment - self._ends[at - 1] < LATE_NS
 
-    def _add_to(self, place: int, frames: Frames, length: int) -> None:
+    def _add_to(self, place: int, frames: Frames, length: int, common: dict[int, int]) -> None:
+        """Take in the stack for one span. `common` has its common lengths with others, by their `id`.
+
+        Spans that begin before the same sample have the same first stack.
+        """
         known, first = self.lengths[place], self._open[place]
         if known >= 0 and frames[:1] != first[:1]:
             # Read while a generator was entered or left, a stack has lost its outer frames.
@@ -201,7 +206,9 @@ class SpanBoundaries:
                 return
             known = NOTHING
             self._open[place] = first = frames
-        self.lengths[place] = common_length(first, frames, length if known < 0 else min(known, length))
+        if id(first) not in common:
+            common[id(first)] = common_length(first, frames)
+        self.lengths[place] = min(common[id(first)], length if known < 0 else min(known, length))
         if known < 0 and self._begins_anywhere(place):
             self._stacks[place] = frames
 
@@ -243,11 +250,12 @@ class SpanBoundaries:
 
     def _compare(self, before: _Sample, sample: _Sample, lengths: list[int]) -> None:
         """Note which frames two samples share, outside of the spans that begin or end between them."""
-        ended = [place for place in before.opened if place not in sample.opened]
+        opened, opened_before = set(sample.opened), set(before.opened)
+        ended = [place for place in before.opened if place not in opened]
         begun = {
             place: length
             for place, length in zip(sample.opened, lengths, strict=True)
-            if place not in before.opened
+            if place not in opened_before
         }
         is_layer = self._spans.is_layer
         limits = [self.lengths[place] for place in ended if is_layer[place]]
