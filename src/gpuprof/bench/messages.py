@@ -70,7 +70,9 @@ def _interrupted(values: Values) -> str:
 def _failed(values: Values) -> str:
     """Return a failure with its hint, which files of earlier versions have in the message."""
     hint, runs = values.get("hint"), values.get("failed_runs", 1)
-    message = f"in {runs} process runs: {values['message']}" if runs > 1 else str(values["message"])
+    message = str(values["message"])
+    if runs > 1:
+        message = f"{counted(runs, 'process run')} failed, first: {message}"
     return f"{message}; hint: {hint}" if hint else message
 
 

@@ -109,6 +109,25 @@ def test_a_variant_that_fails_in_each_process_run_is_reported_once_with_their_nu
     assert failure["values"]["failed_runs"] == 2
 
 
+def test_a_failed_profile_run_is_not_among_the_failed_process_runs(tmp_path: Path) -> None:
+    # The third process is that of the profile.
+    (tmp_path / "model.py").write_text(
+        "from pathlib import Path\n"
+        "def build():\n"
+        "    seen = Path(__file__ + '.seen')\n"
+        "    count = int(seen.read_text()) + 1 if seen.exists() else 1\n"
+        "    seen.write_text(str(count))\n"
+        "    assert count < 3\n"
+        "    return lambda batch: batch * 2\n"
+    )
+    spec = SystemSpec(f"{tmp_path / 'model.py'}:build", input_shape=(3,))
+    comparison = ComparisonRun(plan(Variant("one", spec), profile=True), tmp_path / "out")
+    with Journal(tmp_path / "out").opened() as journal:
+        found = comparison.run(journal).of("one")
+    assert found.run_unavailable is not None
+    assert (found.session.failure, found.session.failed_runs) == (None, 0)
+
+
 def test_a_fixed_number_of_calls_fills_all_quantiles_with_a_warning(tmp_path: Path) -> None:
     (one, _) = carry_out(plan(variant("one"), variant("two")), tmp_path).document.variants
     (batch,) = one.batches

@@ -180,10 +180,10 @@ class ComparisonRun:
             message = f"{run.parent} cannot be made: {error.strerror}"
             each.run_unavailable = Failure(FailureCode.FAILED, message)
             return
-        failure, number = session.result.failure, self.plan.launches + 1
+        before, number = (session.result.failure, session.result.failed_runs), self.plan.launches + 1
         session.record_profile(str(run), number, self.plan.time_limit_s, work=True)
         # A missing run does not affect the figures.
-        session.result.failure = failure
+        session.result.failure, session.result.failed_runs = before
         each.run = run if session.result.profile is not None else None
         each.run_unavailable = session.failure(number)
 
