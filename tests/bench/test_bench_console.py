@@ -12,11 +12,14 @@ from batches import batch_of
 
 from gpuprof.bench.benchmark_run import Request
 from gpuprof.bench.config import JobSettings, SystemSpec
+from gpuprof.bench.facts import error
+from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.results import files as results
 from gpuprof.bench.results.session import BenchFinding, SessionResult
-from gpuprof.bench.workers.events import Event, State
+from gpuprof.bench.workers.events import Ended, Event, State
 from gpuprof.bench.workers.schedule import RunEvent
 from gpuprof.cli import bench as command
+from gpuprof.cli import compare as compare_command
 from gpuprof.cli.main import EXIT_BROKEN_PIPE, execute
 from gpuprof.cli.measuring import OccasionalLines
 from gpuprof.errors import BenchmarkError
@@ -132,6 +135,33 @@ def test_progress_goes_to_standard_error_and_only_without_a_terminal(
         probed(16, "ok")
     out, err = capsys.readouterr()
     assert (out, err) == ("", "process run 2 of 3, batch size 8: measuring, 1,200 calls\n")
+
+
+def test_each_failure_of_a_comparison_is_compared_with_the_one_before(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failures = ["ValueError: A", "ValueError: A", "CUDA out of memory", None, "CUDA out of memory"]
+    with compare_command._progress() as watch:
+        for number, each in enumerate(failures, 1):
+            failure = None if each is None else Failure(FailureCode.FAILED, each)
+            watch(RunEvent("m", number, number, 6, Ended(failure=failure)))
+        for number in (6, 7):
+            watch(RunEvent("m", number, 6, 6, Ended(skipped=True)))
+    outcomes = [line.partition(": m: ")[2] or "completed" for line in capsys.readouterr().err.splitlines()]
+    assert [each.partition(" (")[0] for each in outcomes] == [
+        "failed: ValueError: A",
+        "failed again, for the same reason",
+        "failed: CUDA out of memory",
+        "completed",
+        "failed: CUDA out of memory",
+        "skipped, as all later ones, because it failed before",
+    ]
+
+
+@pytest.mark.texts
+def test_the_first_of_several_failures_is_reported_as_the_first() -> None:
+    found = error("failed", failure="failed", message="ValueError: A", hint="", failed_runs=3)
+    assert str(found) == "3 process runs failed, first: ValueError: A"
 
 
 def test_a_result_is_one_line_in_a_list() -> None:

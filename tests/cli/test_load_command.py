@@ -9,9 +9,13 @@ import pytest
 from click.testing import CliRunner
 from refusals import refused_command
 
-from gpuprof.cli.main import cli
+from gpuprof.cli.main import cli, execute
 from gpuprof.errors import RunError
 from gpuprof.load import open_result
+from gpuprof.load.result import LoadSettings
+from gpuprof.load.search import MaxRate
+from gpuprof.load.several_runs import MaxRateResult, SweepResult
+from gpuprof.load.sweep import ConcurrencySweep
 
 
 @pytest.fixture
@@ -189,3 +193,39 @@ def test_what_cannot_work_is_refused(target: str) -> None:
     refused_command(["load", target, "--rate", "fast"], "invalid_rate", "fast")
     refused_command(["load", target, "--rate", "0"], "invalid_schedule")
     refused_command(["load", target, "--rate", "5", "--duration", "soon"], "invalid_time", "soon")
+
+
+def test_a_search_that_is_refused_does_not_print_that_it_searches(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["load", target, "--find-max-rate", "--out", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--slo" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "run", "file"),
+    [
+        (("--concurrency", "1,2"), "sweep_concurrency", "sweep.json"),
+        (("--find-max-rate", "--slo", "p50<1s"), "find_rate", "max_rate.json"),
+    ],
+)
+def test_an_interrupt_of_the_report_does_not_deny_the_saved_result(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], run: str, file: str,
+) -> None:  # fmt: skip
+    settings = LoadSettings("m.py:build", "server", "poisson", rate=1.0, slo="p50<1s")
+    results = {
+        "sweep_concurrency": SweepResult(settings, ConcurrencySweep((), None, None), {}),
+        "find_rate": MaxRateResult(settings, MaxRate(None, None, None, (), ())),
+    }
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"gpuprof.load.several_runs.{run}", lambda *_, **__: results[run])
+    monkeypatch.setattr("gpuprof.load.several_report.write_several", interrupted)
+    report = ["--report", "json", "--out", str(tmp_path / "out")]
+    assert execute(["load", target, *words, *report]) == 130
+    assert (tmp_path / "out" / file).is_file()
+    assert "before there was a result" not in capsys.readouterr().err

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -68,6 +69,31 @@ def test_a_program_without_a_window_is_reported_and_its_folder_has_the_name_of_t
     assert line.startswith("gpuprof: no window in short.windows: ")
     assert "; hint: " in line
     assert json.loads((tmp_path / "short.windows" / "windows.json").read_text())["windows"] == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "shown", "not_shown"),
+    [
+        ({"ran_s": 3.0}, "ended before its first window", "left out"),
+        ({"ran_s": 9.0}, "due after 4 s", "ended before its first"),
+        ({"ran_s": None}, "due after 4 s", "ended before its first"),
+        ({"ran_s": 9.0, "skipped": {"recording_active": 2}}, "2 while the program recorded itself", "before"),
+        ({"ran_s": 9.0, "skipped": {"disk_full": 1}}, "hint: free disk space", "before its first"),
+        ({"failed": 1, "last_failure": "table spans is damaged"}, "table spans is damaged", "disk space"),
+    ],
+)
+def test_the_cause_of_a_folder_without_windows_is_what_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    facts: dict[str, Any], shown: str, not_shown: str,
+) -> None:  # fmt: skip
+    (tmp_path / "p.py").write_text("")
+    index = {"windows": [], "removed": 0, "failed": 0, "skipped": {}, "ran_s": None, **facts}
+    monkeypatch.setattr("gpuprof.always_on.run_windows", lambda *_, **__: (0, Path("p.windows"), index))
+    assert execute(["run", "--every", "4s", "--for", "1s", str(tmp_path / "p.py")]) == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("gpuprof: no window in p.windows: ")
+    assert shown in line
+    assert not_shown not in line
 
 
 def test_a_killed_program_keeps_its_windows(tmp_path: Path) -> None:

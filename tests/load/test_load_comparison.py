@@ -21,6 +21,7 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.load import comparison_run
 from gpuprof.load.compared_loads import compare_loads, runs_in
 from gpuprof.load.comparison_plan import LoadComparisonPlan, LoadTable, parse_load, read_load_suite
+from gpuprof.load.comparison_report import write_comparison
 from gpuprof.load.comparison_run import run_load_comparison
 from gpuprof.load.requests import Rows
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
@@ -152,6 +153,43 @@ def test_an_interrupted_comparison_is_continued(
     other = plan(LoadTable(rate=200, duration=10, runs=3), a="slow.py:build", b="fast.py:build")
     run_load_comparison(other, tmp_path, resume=True)
     assert len(simulated) == 18
+
+
+def test_an_interrupt_leaves_out_its_own_round_only(
+    simulated: list[LoadSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = LoadTable(rate=300, duration=10, runs=3)
+    models = {"a": "slow.py:build", "b": "fast.py:build"}
+    run_load_comparison(plan(load, **models), tmp_path)
+    run = comparison_run.run_load
+
+    def interrupted(most: int) -> Any:
+        def run_one(*words: Any, **more: Any) -> LoadResult:
+            if len(simulated) == most:
+                raise KeyboardInterrupt
+            return run(*words, **more)
+
+        return run_one
+
+    wanted = plan(load, **models, added="slow.py:build")
+    counts, notes = [], []
+    for most in (6, 7):
+        monkeypatch.setattr(comparison_run, "run_load", interrupted(most))
+        found = run_load_comparison(wanted, tmp_path, resume=True)
+        counts.append([len(each.runs) for each in found.variants])
+        notes.append({each.code: each.values for each in found.gate.notes})
+        write_comparison(found, ["html"], tmp_path / "report")
+        assert any(row.ratio is not None for row in found.rows_of("b"))
+        assert any(row.ratio is not None for row in found.rows_of("added")) is (most == 7)
+        assert found.verdict_of("added") is GateVerdict.INCONCLUSIVE
+    assert counts == [[2, 2, 0], [2, 2, 1]]
+    planned = {"planned": 9, "left_out": 2, "unit": "run"}
+    assert [each["interrupted"] for each in notes] == [{"runs": 4, **planned}, {"runs": 5, **planned}]
+    pairs = {"baseline": "a", "variant": "added", "of_baseline": 2, "unit": "run"}
+    assert [each["not_paired"] for each in notes] == [
+        {"runs": 0, "pairs": 0, **pairs},
+        {"runs": 1, "pairs": 1, **pairs},
+    ]
 
 
 def test_an_interrupt_before_each_variant_has_a_run_goes_through(

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import gpuprof
 from gpuprof import _native
 from gpuprof.errors import RecordingError
 from gpuprof.record import window_sampler
@@ -17,7 +18,7 @@ from gpuprof.record.options import RecordingOptions
 from gpuprof.record.window_options import StepHistory, Trigger, WindowOptions, parse_bytes, parse_seconds
 from gpuprof.record.window_sampler import WINDOW_FILE, WindowSampler
 from gpuprof.run.format import read_json
-from gpuprof.run.windows import create_windows
+from gpuprof.run.windows import create_windows, finish, open_windows
 
 QUIET = RecordingOptions(layers=False, operators=False, gpu=False)
 STEP_NS = 10_000_000
@@ -117,6 +118,23 @@ def test_a_full_disk_is_one_line_and_no_window(tmp_path: Path, monkeypatch: pyte
     program.steps(200)  # room was made
     assert program.windows()
     program.sampler.stop()
+
+
+def test_windows_that_are_left_out_are_in_the_index_with_their_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Program(tmp_path / "p.windows", WindowOptions(every_s=4.0, duration_s=1.0))
+    with gpuprof.profile(out=tmp_path / "own.gpuprof", layers=False, operators=False, gpu=False):
+        program.steps(900)
+    assert open_windows(program.folder)["ran_s"] is None
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=1, f_frsize=4096))
+    program.steps(400)
+    monkeypatch.undo()
+    program.sampler.stop()
+    index = finish(program.folder)
+    assert index["skipped"] == {"recording_active": 2, "disk_full": 1}
+    assert (index["windows"], index["ran_s"]) == ([], 13.0)
+    assert "no room" in index["last_failure"]
 
 
 def test_a_folder_that_is_gone_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,8 @@ def _fact(fact: Any) -> str:
 def _interrupted(values: Values) -> str:
     if "planned" not in values:  # of a file of an earlier version
         return "interrupted before it was complete"
-    text = f"interrupted: the figures are of {values['runs']} of {counted(values['planned'], 'process run')}"
+    planned = counted(values["planned"], values.get("unit", "process run"))
+    text = f"interrupted: the figures are of {values['runs']} of {planned}"
     left_out = values["left_out"]
     if not left_out:
         return text
@@ -67,10 +68,24 @@ def _interrupted(values: Values) -> str:
     return f"{text}; {more} kept, and not compared before the others of the same round are made"
 
 
+def _not_paired(values: Values) -> str:
+    pairs, unit = values["pairs"], values.get("unit", "process run")
+    made = (
+        f"{values['baseline']} has {counted(values['of_baseline'], unit)}, "
+        f"{values['variant']} has {values['runs']}"
+    )
+    if not pairs:
+        return f"{made}, none in the same round: the two are not compared"
+    are = "1 pair of the same round is" if pairs == 1 else f"{pairs} pairs of the same round are"
+    return f"{made}: {are} compared, their other {unit}s are not"
+
+
 def _failed(values: Values) -> str:
     """Return a failure with its hint, which files of earlier versions have in the message."""
     hint, runs = values.get("hint"), values.get("failed_runs", 1)
-    message = f"in {runs} process runs: {values['message']}" if runs > 1 else str(values["message"])
+    message = str(values["message"])
+    if runs > 1:
+        message = f"{counted(runs, 'process run')} failed, first: {message}"
     return f"{message}; hint: {hint}" if hint else message
 
 
@@ -240,6 +255,7 @@ TEMPLATES: dict[str, Template] = {
     # --- notes of a comparison ---
     "interrupted": _interrupted,
     "restored_runs": "{restored} of {runs} process runs are from an earlier time",
+    "not_paired": _not_paired,
     "not_interleaved": (
         "{baseline} and {variant} were not measured interleaved: {restored_of_baseline} and {restored} of "
         "their process runs are from an earlier time, and a machine that has changed since looks like a "
@@ -324,6 +340,7 @@ TEMPLATES: dict[str, Template] = {
     "no_labels": "there are no labels to judge its differences",
     # --- the headline ---
     "nothing_measured": "No variant was measured",
+    "none_compared": "no other variant is compared with {baseline} yet",
     "no_baseline": lambda values: (
         f"Nothing can be compared: {values['variant']}, the baseline, "
         f"{'was not measured' if values['is_missing'] else 'failed'}"

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 REPORTS = ("html", "md", "json", "csv", "pdf", "recommendations")
 _DEFAULT_REPORT = "md,json,csv"
-_FAILED_AGAIN = ": failed again, for the same reason"
 _LONG_NAMES = {"markdown": "md"}
 
 
@@ -322,18 +321,18 @@ def _chosen(document: ComparisonDocument) -> list[BatchFigures]:
     return list((document.choice or variants[0]).batches)
 
 
-def _outcome(event: Ended, before: str | None) -> str | None:
-    """Return how a process run ended, `before` being how the one before it of the variant ended.
+def _outcome(event: Ended, before: Ended | None) -> str | None:
+    """Return how a process run ended, `before` being the end of the one before it of the variant.
 
     None where nothing is to be printed: of runs that are skipped, only the first one is reported.
     """
     if event.skipped:
-        found = ": skipped, as all later ones, because it failed before"
-        return None if before == found else found
+        is_reported = before is not None and before.skipped
+        return None if is_reported else ": skipped, as all later ones, because it failed before"
     if event.failure is None:
         return ""
-    found = f": failed: {event.failure}"
-    return _FAILED_AGAIN if before in (found, _FAILED_AGAIN) else found
+    is_same = before is not None and before.failure == event.failure
+    return ": failed again, for the same reason" if is_same else f": failed: {event.failure}"
 
 
 def _left(elapsed_s: float, made: int, left: int) -> str:
@@ -354,7 +353,7 @@ def _progress() -> Iterator[Callable[[RunEvent], None]]:
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("starting", total=None)
         begin_s, made = time.monotonic(), 0
-        outcomes: dict[str, str] = {}
+        ends: dict[str, Ended] = {}
 
         def watch(seen: RunEvent) -> None:
             event, done, planned = seen.event, seen.done, seen.planned
@@ -365,10 +364,10 @@ def _progress() -> Iterator[Callable[[RunEvent], None]]:
             if isinstance(event, Ended) and bar.disable:
                 made += not event.skipped
                 left = _left(time.monotonic() - begin_s, made, planned - done)
-                outcome = _outcome(event, outcomes.get(seen.name))
+                outcome = _outcome(event, ends.get(seen.name))
+                ends[seen.name] = event
                 if outcome is None:
                     return
-                outcomes[seen.name] = outcome
                 line = f"process run {done} of {planned}: {seen.name}{outcome}{left}"
                 click.echo(escape_text(line), err=True)
 

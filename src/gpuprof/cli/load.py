@@ -362,21 +362,23 @@ def _several_runs(options: LoadCommandOptions) -> None:
         )
     settings = options.settings()
     target, how = _target(options, settings), LoadOptions(drain_s=options.drain)
+    found: MaxRateResult | SweepResult
+    is_conclusive = True
     with terminated_like_interrupted(), reporting_interrupt():
         if options.find_max_rate:
             with search_progress(options.runs, options.slo) as watch:
-                searched = find_rate(target, settings, options=how, runs=options.runs, **watch)
-            _show_several(searched, options, is_conclusive=searched.found.is_conclusive)
+                found = searched = find_rate(target, settings, options=how, runs=options.runs, **watch)
+            is_conclusive = searched.found.is_conclusive
         else:
             lines = OccasionalLines(partial(click.echo, err=True))
-            swept = sweep_concurrency(
+            found = sweep_concurrency(
                 target,
                 settings,
                 options.concurrency or (),
                 options=how,
                 before_run=lambda value: lines.add(f"measuring concurrency {value:,.4g}"),
             )
-            _show_several(swept, options)
+    _show_several(found, options, is_conclusive=is_conclusive)
 
 
 def _show_several(

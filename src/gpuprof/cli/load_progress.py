@@ -35,11 +35,13 @@ def search_progress(runs: int, slo: str | None) -> Iterator[dict[str, Any]]:
     figure = "" if slo is None else parse_target(slo).figure
     made: Counter[float] = Counter()
     lines = OccasionalLines(partial(click.echo, err=True))
-    click.echo(f"searching the highest rate with {slo}: {counted(runs, 'run')} at each rate", err=True)
     with progress_bar() as bar:
         task = bar.add_task("starting", total=runs)
 
         def before_run(rate: float) -> None:
+            if not made:  # what was refused searches nothing
+                searching = f"searching the highest rate with {slo}: {counted(runs, 'run')} at each rate"
+                click.echo(searching, err=True)
             made[rate] += 1
             doing = f"rate {rate:,.4g}/s: run {made[rate]} of {runs}"
             bar.update(task, description=doing, completed=made[rate] - 1)

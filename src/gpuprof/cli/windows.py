@@ -112,12 +112,42 @@ def _recorded(folder: Path, index: dict[str, Any], options: WindowOptions) -> st
     kept, failed = len(index["windows"]), index["failed"]
     if kept:
         return f"{counted(kept, 'window')} in {folder}; view: gpuprof summary {shlex.quote(str(folder))}"
+    return f"no window in {folder}: {_why_none(index, failed, options)}"
+
+
+def _why_none(index: dict[str, Any], failed: int, options: WindowOptions) -> str:
+    """Return why a folder has no window: what is known of it, and else only when one was due."""
+    last = index.get("last_failure")
+    shown = "" if last is None else f", last: {last}"
     if failed:
-        return f"no window in {folder}: {failed} could not be written; hint: free disk space"
-    return (
-        f"no window in {folder}: the program ended before its first window, which begins after "
-        f"{options.every_s:g} s; hint: set a shorter --every, or omit it to record the whole program"
-    )
+        return f"{failed} could not be written{shown}"
+    if skipped := _counts(index):
+        reasons = ", ".join(f"{count} {_SKIPPED.get(reason, reason)}" for reason, count in skipped.items())
+        main = max(skipped, key=lambda reason: skipped[reason])
+        return f"left out: {reasons}{shown if 'failed' in skipped else ''}{_SKIP_HINTS.get(main, '')}"
+    hint = "hint: set a shorter --every, or omit it to record the whole program"
+    ran_s = index.get("ran_s")
+    if ran_s is not None and ran_s < options.every_s:
+        return f"the program ended before its first window, which begins after {options.every_s:g} s; {hint}"
+    return f"none had begun when the program ended; the first is due after {options.every_s:g} s; {hint}"
+
+
+def _counts(index: dict[str, Any]) -> dict[str, int]:
+    """Return how many windows were left out, by reason."""
+    return dict(index.get("skipped") or {})
+
+
+_SKIPPED = {
+    "recording_active": "while the program recorded itself",
+    "unclosed": "while two others were not closed",
+    "disk_full": "because too little disk space was free",
+    "failed": "that could not begin",
+}
+_SKIP_HINTS = {
+    "recording_active": "; hint: omit --every, or gpuprof.profile() in the program",
+    "unclosed": "; hint: set a longer --every",
+    "disk_full": "; hint: free disk space, or set --out to another disk",
+}
 
 
 def print_windows(folder: Path, *, as_json: bool) -> None:
@@ -132,6 +162,8 @@ def print_windows(folder: Path, *, as_json: bool) -> None:
         return
     rows = index["windows"]
     counts = f"{counted(len(rows), 'window')}, {index['removed']} removed, {index['failed']} failed"
+    if left_out := sum(_counts(index).values()):
+        counts += f", {left_out} left out"
     click.echo(escape_text(f"{folder}: {counts}"))
     if not rows:
         return

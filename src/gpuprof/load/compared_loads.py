@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.gate.gate import judge
 from gpuprof.bench.gate.result import Gate, GateRow, Thresholds
 from gpuprof.bench.gate.text import gate_table
@@ -22,6 +23,10 @@ from gpuprof.load.gate_side import LoadedRun, read_run, side_of
 COMPARISON_KIND = "load_comparison"
 # A variant is ranked by the first of these figures that its rows have.
 _RANKING = (RunMetric.P99, RunMetric.P50, RunMetric.SERVICE_P50)
+
+
+# The runs of the baseline and of another variant.
+Pair = tuple[Sequence[LoadedRun], Sequence[LoadedRun]]
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,11 @@ class LoadComparison:
         return tuple(row for row in self.gate.rows if row.configuration.model == name)
 
     def verdict_of(self, name: str) -> GateVerdict:
-        """Return the verdict on a variant: worse if any row is, better if one is and no row is open."""
-        verdicts = {row.verdict for row in self.rows_of(name)}
+        """Return the verdict on a variant: worse if any row is, better if one is and no row is open.
+
+        A variant without a row, which an interrupted comparison may have, is inconclusive.
+        """
+        verdicts = {row.verdict for row in self.rows_of(name)} or {GateVerdict.NOT_MEASURED}
         if GateVerdict.WORSE in verdicts:
             return GateVerdict.WORSE
         if verdicts & {GateVerdict.INCONCLUSIVE, GateVerdict.NOT_MEASURED}:
@@ -152,11 +160,15 @@ def compare_loads(
     thresholds: Thresholds | None = None,
     interrupted: bool = False,
     any_machine: bool = False,
+    pairs: Mapping[str, Pair] | None = None,
+    notes: Sequence[Diagnostic] = (),
 ) -> LoadComparison:
     """Compare the runs of variants with those of the baseline, by default the first one.
 
-    The runs of a variant are independent; all rows of all variants have one correction. Raises BenchmarkError
-    for fewer than two variants, for loads that differ, and for different machines (unless `any_machine`).
+    The runs of a variant are independent; all rows of all variants have one correction. `pairs` are the runs
+    to compare of the baseline and each other variant, by default all of them; a variant without such runs has
+    no rows. Raises BenchmarkError for fewer than two variants, for loads that differ, and for different
+    machines (unless `any_machine`).
     """
     names = list(variants)
     first = names[0] if baseline is None and names else baseline
@@ -169,10 +181,14 @@ def compare_loads(
     if len(names) < 2:
         raise BenchmarkError("one_variant", f"there is one variant, {names[0]}", hint="add a variant")
     others = [each for each in names if each != first]
-    old = _merged([side_of(variants[first], each) for each in others])
-    new = _merged([side_of(variants[each], each) for each in others])
+    if pairs is None:
+        pairs = {each: (variants[first], variants[each]) for each in others}
+    compared = {name: pair for name, pair in pairs.items() if all(pair)}
+    old = _merged([side_of(runs, name) for name, (runs, _) in compared.items()])
+    new = _merged([side_of(runs, name) for name, (_, runs) in compared.items()])
     # Runs take turns, and the differences between them are in the interval.
     found = judge(old, new, thresholds or Thresholds(), any_machine=any_machine, any_load=True)
+    found = dataclasses.replace(found, notes=(*found.notes, *notes))
     made = {each: LoadVariant(each, tuple(runs)) for each, runs in variants.items()}
     return LoadComparison(name, made[first], tuple(made[each] for each in others), found, interrupted)
 

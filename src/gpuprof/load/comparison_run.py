@@ -17,11 +17,12 @@ from typing import Any
 
 from gpuprof.bench.compare.plan import Variant
 from gpuprof.bench.compare.runner import file_name
+from gpuprof.bench.facts import Diagnostic, warning
 from gpuprof.bench.gate.result import Thresholds
 from gpuprof.bench.results.files import to_json, write_whole
 from gpuprof.bench.results.readers import RESULT_NAME
 from gpuprof.errors import BenchmarkError, RunError
-from gpuprof.load.compared_loads import LoadComparison, compare_loads, runs_in
+from gpuprof.load.compared_loads import LoadComparison, Pair, compare_loads, runs_in
 from gpuprof.load.comparison_plan import LoadComparisonPlan, LoadTable, is_stored
 from gpuprof.load.gate_side import LoadedRun, read_run
 from gpuprof.load.run import LoadOptions, run_load
@@ -41,19 +42,19 @@ def run_load_comparison(
 ) -> LoadComparison:
     """Put the load on each variant, and compare. Ctrl-C keeps the runs that ended.
 
-    Those of the round that it interrupts are not compared before the others of that round are made.
+    The round that it interrupts is left out, unless nothing can be compared without it; a variant is then
+    compared with the baseline in the rounds in which both have a run.
     Runs of an interrupted comparison in the folder are kept, unless `fresh`; with `resume` those of one that
-    was completed too. Raises KeyboardInterrupt where a variant has no run yet, GpuprofError for what cannot
-    work.
+    was completed too. Raises KeyboardInterrupt where nothing can be compared yet, GpuprofError for what
+    cannot work.
     """
     comparison, load = plan.comparison, plan.load
-    runs: dict[str, list[LoadedRun]] = {
-        each.name: runs_in(Path(each.spec.model)) if is_stored(each) else [] for each in comparison.variants
-    }
+    made = _Made(plan)
     interrupted = False
     if load is not None:
         state = _State(folder, plan, fresh=fresh, resume=resume)
         turns = list(_turns(plan, load))
+        number = 0
         try:
             for done, (variant, number) in enumerate(turns):
                 place = state.place(variant, number)
@@ -61,21 +62,104 @@ def run_load_comparison(
                     if before_run is not None:
                         before_run(variant.name, done + 1, len(turns))
                     _run(variant, number, load, place)
-                runs[variant.name].append(read_run(place))
+                made.add(variant, number, place)
         except KeyboardInterrupt:
-            if not all(runs.values()):
+            for variant, later in turns:
+                made.add(variant, later, state.place(variant, later))
+            if not made.can_compare():
                 raise
             interrupted = True
-            rounds = min(len(runs[variant.name]) for variant, _ in turns)
-            for variant, _ in turns:
-                del runs[variant.name][rounds:]
+            made.leave_out(number)
         if not interrupted:
             state.complete()
     margin = comparison.margin
     limits = Thresholds(load_margin=max(margin, Thresholds().load_margin))
     return compare_loads(
-        runs, comparison.baseline.name, name=comparison.name, thresholds=limits, interrupted=interrupted
+        made.runs,
+        comparison.baseline.name,
+        name=comparison.name,
+        thresholds=limits,
+        interrupted=interrupted,
+        pairs=made.pairs if interrupted else None,
+        notes=made.notes() if interrupted else (),
     )
+
+
+class _Made:
+    """The runs of each variant: stored ones, or those of each round, by its number."""
+
+    def __init__(self, plan: LoadComparisonPlan) -> None:
+        self._plan, self._left_out = plan, 0
+        variants = plan.comparison.variants
+        self._stored = {each.name: runs_in(Path(each.spec.model)) for each in variants if is_stored(each)}
+        self._rounds: dict[str, dict[int, LoadedRun]] = {
+            each.name: {} for each in variants if not is_stored(each)
+        }
+
+    @property
+    def runs(self) -> dict[str, list[LoadedRun]]:
+        """The runs by variant, in the order of the plan."""
+        return {each.name: self._of(each.name) for each in self._plan.comparison.variants}
+
+    @property
+    def pairs(self) -> dict[str, Pair]:
+        """The runs of the baseline and of each other variant that are compared."""
+        return self._pairs_without(None)
+
+    def add(self, variant: Variant, number: int, place: Path) -> None:
+        """Read the run of a round, if it was made."""
+        if number not in self._rounds[variant.name] and (place / RESULT_NAME).exists():
+            self._rounds[variant.name][number] = read_run(place)
+
+    def can_compare(self, without: int | None = None) -> bool:
+        """Whether a variant has a run to compare with one of the baseline."""
+        return any(old and new for old, new in self._pairs_without(without).values())
+
+    def leave_out(self, number: int) -> None:
+        """Leave out an incomplete round, unless nothing can be compared without it."""
+        if all(number in rounds for rounds in self._rounds.values()) or not self.can_compare(number):
+            return
+        for rounds in self._rounds.values():
+            self._left_out += rounds.pop(number, None) is not None
+
+    def notes(self) -> tuple[Diagnostic, ...]:
+        """Return how many runs there are, and which variants are compared without some of them."""
+        load, baseline, runs = self._plan.load, self._plan.comparison.baseline.name, self.runs
+        assert load is not None
+        counts = {
+            "runs": sum(map(len, self._rounds.values())),
+            "planned": load.runs * len(self._rounds),
+            "left_out": self._left_out,
+        }
+        found = [warning("interrupted", unit="run", **counts)]
+        for name, (old, new) in self.pairs.items():
+            if (len(old), len(new)) != (len(runs[baseline]), len(runs[name])):
+                names = {"baseline": baseline, "variant": name}
+                # Stored runs have no rounds: all are compared.
+                pairs = min(len(old), len(new))
+                has = {"of_baseline": len(runs[baseline]), "runs": len(runs[name])}
+                found.append(warning("not_paired", unit="run", **names, **has, pairs=pairs))
+        return tuple(found)
+
+    def _of(self, name: str) -> list[LoadedRun]:
+        stored = self._stored.get(name)
+        if stored is not None:
+            return stored
+        return [run for _, run in sorted(self._rounds[name].items(), key=lambda each: each[0])]
+
+    def _pairs_without(self, without: int | None) -> dict[str, Pair]:
+        baseline = self._plan.comparison.baseline.name
+        others = [name for name in self.runs if name != baseline]
+        return {name: (self._shared(baseline, name, without), self._shared(name, baseline, without))
+                for name in others}  # fmt: skip
+
+    def _shared(self, name: str, other: str, without: int | None) -> list[LoadedRun]:
+        """Return the runs of the rounds that the other has too; stored runs have no rounds."""
+        if name in self._stored:
+            return self._stored[name]
+        own = self._rounds[name]
+        shared = own.keys() & self._rounds.get(other, own).keys()
+        return [own[number] for number in sorted(shared) if number != without]
 
 
 def _turns(plan: LoadComparisonPlan, load: LoadTable) -> Iterator[tuple[Variant, int]]:

@@ -14,6 +14,7 @@ import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -27,12 +28,15 @@ from gpuprof.record.step_watch import StepWatch
 from gpuprof.record.window_options import StepHistory, Trigger, WindowOptions
 
 WINDOW_FILE = "window.json"
+PROGRAM_FILE = "program.json"  # what the program left out, and how long it ran
 WINDOW_SUFFIX = ".gpuprof"
 LEAST_FREE_BYTES = 32_000_000
 _MOST_UNCLOSED = 2
 _GRACE_NS = 1_000_000_000  # for a step to end, before a window begins or ends without one
 _MAIN_GRACE_NS = 1_000_000_000  # for the main thread to run an instruction
 Reason = Literal["interval", "trigger"]
+# Why a window does not begin.
+SkipReason = Literal["recording_active", "unclosed", "disk_full", "failed"]
 
 
 class WindowSampler:
@@ -69,13 +73,16 @@ class WindowSampler:
         self._slow: tuple[int, int] | None = None  # a triggering step and the limit
         self._has_warned = False
         self._is_stopped = False
-        self.skipped = 0
+        self._skipped: Counter[SkipReason] = Counter()
+        self._last_failure: str | None = None
+        self._started_ns = 0
         self.command: list[str] | None = None
 
     def start(self) -> None:
         """Take the folder. Raises OSError where it cannot be written."""
         self._lock = FolderLock(self.folder)
-        self._due_ns = self._clock() + int(self._options.every_s * 1e9)
+        self._started_ns = self._clock()
+        self._due_ns = self._started_ns + int(self._options.every_s * 1e9)
 
     def stop(self) -> None:
         """End an open window and let go of the folder. In a forked child, do nothing."""
@@ -85,9 +92,15 @@ class WindowSampler:
             self._is_stopped = True
             if self._recording is not None:
                 self._end_window("program")
+            self._write_facts(ran_s=(self._clock() - self._started_ns) / 1e9)
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    @property
+    def skipped(self) -> int:
+        """How many windows were left out."""
+        return self._skipped.total()
 
     @property
     def is_recording(self) -> bool:
@@ -159,7 +172,7 @@ class WindowSampler:
     def _begin_window(self, reason: Reason, slow: tuple[int, int] | None) -> None:
         began_ns = time.monotonic_ns()
         if self._unclosed() >= _MOST_UNCLOSED:
-            self.skipped += 1
+            self._skip("unclosed")
             return
         self._number += 1
         path = self.folder / f"w{self._number:06d}{WINDOW_SUFFIX}"
@@ -168,6 +181,7 @@ class WindowSampler:
             free = os.statvfs(self.folder)
             if free.f_bavail * free.f_frsize < LEAST_FREE_BYTES:
                 self._fail(f"no room on the disk of {self.folder}")
+                self._skip("disk_full")
                 return
             create_folder(path)
             recording = Recording(path, self._recording_options)
@@ -176,9 +190,11 @@ class WindowSampler:
             record_program(recording)
         except Exception as error:
             shutil.rmtree(path, ignore_errors=True)
-            if not (isinstance(error, GpuprofError) and error.code == "recording_active"):
-                self._fail(str(error))
-            self.skipped += 1
+            if isinstance(error, GpuprofError) and error.code == "recording_active":
+                self._skip("recording_active")
+                return
+            self._fail(str(error))
+            self._skip("failed")
             return
         except BaseException:
             # An interrupt of the program: what has begun must not continue unseen.
@@ -228,7 +244,19 @@ class WindowSampler:
             )
         return 0
 
+    def _skip(self, reason: SkipReason) -> None:
+        self._skipped[reason] += 1
+        self._write_facts(ran_s=None)
+
+    def _write_facts(self, *, ran_s: float | None) -> None:
+        """Leave for the keeper's index what is known here; a killed program has no duration."""
+        facts = {"skipped": dict(self._skipped), "last_failure": self._last_failure, "ran_s": ran_s}
+        # On a full disk, or where the folder is gone, the index has no such facts.
+        with contextlib.suppress(OSError):
+            write_json(self.folder / PROGRAM_FILE, facts)
+
     def _fail(self, message: str) -> None:
+        self._last_failure = message
         if not self._has_warned:
             self._has_warned = True
             self._warn(f"{message}; the program continues, and windows without room are left out")

@@ -22,7 +22,7 @@ from typing import Any
 from gpuprof.errors import RunError
 from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, exclusive, write_json
 from gpuprof.record.window_options import WindowOptions
-from gpuprof.record.window_sampler import WINDOW_FILE, WINDOW_SUFFIX
+from gpuprof.record.window_sampler import PROGRAM_FILE, WINDOW_FILE, WINDOW_SUFFIX
 from gpuprof.run.writer import close_run, preload
 
 INDEX_FILE = "windows.json"
@@ -126,7 +126,22 @@ class Keeper:
                 continue
             self._take(path)
             closed += 1
+        self._take_program_facts()
         return closed
+
+    def _take_program_facts(self) -> None:
+        """Enter in the index which windows the program left out, and for how long it ran."""
+        try:
+            facts: dict[str, Any] = json.loads((self.folder / PROGRAM_FILE).read_bytes())
+            found = {"skipped": dict(facts["skipped"]), "ran_s": facts["ran_s"]}
+            failure = facts["last_failure"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return  # a program that was killed before, or one of an earlier version
+        if failure is not None:
+            found["last_failure"] = failure
+        if any(self._index.get(name) != value for name, value in found.items()):
+            self._index |= found
+            self._save()
 
     def _has_ended(self, path: Path) -> bool:
         if (path / WINDOW_FILE).exists() or not (path / RECORDING_FILE).exists():
@@ -191,6 +206,8 @@ def create_windows(folder: Path, options: WindowOptions, command: list[str]) -> 
         "created_unix_ns": time.time_ns(),
         "removed": 0,
         "failed": 0,
+        "skipped": {},
+        "ran_s": None,
         "windows": [],
     }
     try:
@@ -244,7 +261,7 @@ def finish(folder: Path) -> dict[str, Any]:
     """Wait for the keeper of a program that has ended, close what it left, and return the index."""
     with _keeping(folder, wait=True):
         Keeper(folder).close_ended()
-    for name in (LOCK_FILE, _KEEPER_LOCK):
+    for name in (LOCK_FILE, _KEEPER_LOCK, PROGRAM_FILE):
         with contextlib.suppress(OSError):
             (folder / name).unlink(missing_ok=True)
     return read_index(folder)

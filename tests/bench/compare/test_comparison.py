@@ -273,6 +273,23 @@ def test_a_failed_variant_does_not_affect_the_others_and_is_reported() -> None:
     assert ("fix_or_leave_out", "broken") in steps(found)
 
 
+def test_process_runs_of_different_rounds_have_no_ratio() -> None:
+    result = comparison_of({"old": {1: runs(10, 1)}, "new": {1: runs(8, 2)}})
+    (batch,) = result.of("new").session.batches
+    batch.launches[:] = [dataclasses.replace(each, position=each.position + 9) for each in batch.launches]
+    result.is_paired = True
+    (compared,) = (each for (_, size), each in compare_variants(result).comparisons.items() if size == 1)
+    assert (compared.old_launches, compared.new_launches) == (1, 1)
+    batch.launches[:] = [dataclasses.replace(each, position=each.position + 9) for each in batch.launches]
+    assert compare_variants(result).comparisons == {}
+    found = document_of(result, AT, MoreFigures(interrupted=True))
+    assert found.variants[1].speedup is None
+    assert found.summary.choice is None
+    (told,) = [each for each in found.notes if each.code == "not_paired"]
+    assert told.values["pairs"] == 0
+    assert "the two are not compared" in console_text(found).replace("\n", " ")
+
+
 def test_a_failed_baseline_leaves_nothing_to_compare() -> None:
     found = document({"old": "it is gone", "new": FASTER})
     assert found["summary"]["choice"] is None

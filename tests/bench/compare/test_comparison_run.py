@@ -18,7 +18,7 @@ from batches import batch_of
 from comparison_documents import typed
 from refusals import refused
 
-from gpuprof.bench.compare.document import ComparisonSummary
+from gpuprof.bench.compare.document import ComparisonDocument, ComparisonSummary
 from gpuprof.bench.compare.plan import AccuracyPlan, ComparisonPlan, Variant
 from gpuprof.bench.compare.run import Finished, carry_out, run_comparison
 from gpuprof.bench.compare.runner import ComparisonRun, Entry, Journal, file_name, mark_finished
@@ -109,6 +109,25 @@ def test_a_variant_that_fails_in_each_process_run_is_reported_once_with_their_nu
     assert failure["values"]["failed_runs"] == 2
 
 
+def test_a_failed_profile_run_is_not_among_the_failed_process_runs(tmp_path: Path) -> None:
+    # The third process is that of the profile.
+    (tmp_path / "model.py").write_text(
+        "from pathlib import Path\n"
+        "def build():\n"
+        "    seen = Path(__file__ + '.seen')\n"
+        "    count = int(seen.read_text()) + 1 if seen.exists() else 1\n"
+        "    seen.write_text(str(count))\n"
+        "    assert count < 3\n"
+        "    return lambda batch: batch * 2\n"
+    )
+    spec = SystemSpec(f"{tmp_path / 'model.py'}:build", input_shape=(3,))
+    comparison = ComparisonRun(plan(Variant("one", spec), profile=True), tmp_path / "out")
+    with Journal(tmp_path / "out").opened() as journal:
+        found = comparison.run(journal).of("one")
+    assert found.run_unavailable is not None
+    assert (found.session.failure, found.session.failed_runs) == (None, 0)
+
+
 def test_a_fixed_number_of_calls_fills_all_quantiles_with_a_warning(tmp_path: Path) -> None:
     (one, _) = carry_out(plan(variant("one"), variant("two")), tmp_path).document.variants
     (batch,) = one.batches
@@ -166,6 +185,50 @@ def test_headline_and_rows_of_an_interrupted_comparison_are_of_the_same_rounds(t
     finished = carry_out(wanted, tmp_path, watch=watch).document
     assert len(watch.ended) == 1
     assert [[each.launches for each in variant.batches] for variant in finished.variants] == [[2, 2], [2, 2]]
+
+
+class CutOffIn(Watch):
+    """Interrupts a process run of a variant."""
+
+    def __init__(self, name: str, number: int) -> None:
+        super().__init__()
+        self._where = name, number
+
+    def __call__(self, seen: RunEvent) -> None:
+        super().__call__(seen)
+        if (seen.name, seen.number) == self._where and seen.event.state is State.MEASURED:
+            raise KeyboardInterrupt
+
+
+def launches_of(document: ComparisonDocument) -> dict[str, int]:
+    return {each.name: each.batches[0].launches if each.batches else 0 for each in document.variants}
+
+
+def compared_of(document: ComparisonDocument) -> dict[str, tuple[int, int]]:
+    found = {each.name: each.comparison for each in document.variants}
+    return {name: (each.old_launches, each.new_launches) for name, each in found.items() if each is not None}
+
+
+def test_an_interrupt_leaves_out_its_own_round_only(tmp_path: Path) -> None:
+    old = plan(variant("one"), variant("two"), launches=3)
+    carry_out(old, tmp_path)
+    wanted = dataclasses.replace(old, variants=(*old.variants, variant("added")))
+    found = carry_out(wanted, tmp_path, watch=CutOffIn("added", 2), resume=True).document
+    assert launches_of(found) == {"one": 2, "two": 2, "added": 1}
+    assert compared_of(found) == {"two": (2, 2), "added": (1, 1)}
+    assert (found.method.launches_done, found.method.launches_kept) == (5, 4)
+    facts = {each.code: each.values for each in found.notes}
+    assert facts["interrupted"] == {"runs": 5, "planned": 9, "left_out": 2}
+    pairs = {"baseline": "one", "variant": "added", "of_baseline": 2, "runs": 1, "pairs": 1}
+    assert [each.values for each in found.notes if each.code == "not_paired"] == [pairs]
+
+
+def test_an_interrupt_leaves_out_nothing_for_a_variant_that_fails_again(tmp_path: Path) -> None:
+    wanted = plan(variant("one"), variant("two"), variant("raising", "raising"), launches=3)
+    carry_out(wanted, tmp_path)
+    found = carry_out(wanted, tmp_path, watch=Watch(most=1)).document
+    assert launches_of(found) == {"one": 3, "two": 3, "raising": 0}
+    assert compared_of(found) == {"two": (3, 3)}
 
 
 def test_one_that_had_completed_begins_again_unless_resumed(tmp_path: Path) -> None:

@@ -114,6 +114,9 @@ def _choose(
         # Means over fewer batch sizes come after those over more.
         return len(_sizes(each, baseline)[1]), _rank(each)
 
+    measured = [each for each in others if each.status != VariantStatus.FAILED]
+    if measured and all(each.verdict is None for each in measured):
+        return ComparisonAdvice(None, note("none_compared", baseline=baseline.name))
     faster = sorted((each for each in others if each.verdict == SpeedVerdict.FASTER), key=order)
     fit = [each for each in faster if quality_of(each).fitness == Fitness.FIT]
     if fit:

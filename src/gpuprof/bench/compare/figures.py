@@ -82,15 +82,25 @@ class ComparisonTable:
 def compare_variants(result: ComparisonResult) -> ComparisonTable:
     """Compare all variants with the baseline at once; of the differences found at most 5% are false."""
     medians = {each.variant.name: medians_s(each) for each in result.variants}
-    old = medians.pop(result.plan.baseline.name)
+    of_baseline = medians.pop(result.plan.baseline.name)
     metrics: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
-    for name, new in medians.items():
+    for name, of_variant in medians.items():
+        both = of_baseline, of_variant
+        old, new = (_of_shared_rounds(*both), _of_shared_rounds(*both[::-1])) if result.is_paired else both
         sizes = [size for size in old if old[size] and new.get(size)]
         metrics |= {(name, size): (list(old[size].values()), list(new[size].values())) for size in sizes}
         overall = _overall_s(old, sizes), _overall_s(new, sizes)
         if all(overall):
             metrics[name, OVERALL] = overall
     return ComparisonTable(compare_many(metrics, margin=result.plan.margin))
+
+
+def _of_shared_rounds(medians: Medians, others: Medians) -> Medians:
+    """Return the medians of the rounds that the others have too."""
+    return {
+        size: {number: found for number, found in runs.items() if number in others.get(size, {})}
+        for size, runs in medians.items()
+    }
 
 
 def medians_s(each: VariantResult) -> Medians:
@@ -413,8 +423,25 @@ def _notes(result: ComparisonResult) -> Iterator[Diagnostic]:
     kept = result.kept.total()
     if kept:
         yield note("restored_runs", restored=kept, runs=result.runs_done)
+    if result.is_paired:
+        yield from _not_paired(result)
     yield from _not_interleaved(result)
     yield from _not_alike(result)
+
+
+def _not_paired(result: ComparisonResult) -> Iterator[Diagnostic]:
+    """Yield the variants that are compared without some of their process runs, or those of the baseline."""
+    old = _rounds(result.baseline)
+    for each in result.variants:
+        new = _rounds(each)
+        if old and new and old != new:
+            names = {"baseline": result.baseline.variant.name, "variant": each.variant.name}
+            yield warning("not_paired", **names, of_baseline=len(old), runs=len(new), pairs=len(old & new))
+
+
+def _rounds(each: VariantResult) -> set[int]:
+    """Return the numbers of the process runs that have figures."""
+    return {number for runs in medians_s(each).values() for number in runs}
 
 
 def _not_interleaved(result: ComparisonResult) -> Iterator[Diagnostic]:

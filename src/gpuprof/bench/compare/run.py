@@ -75,7 +75,7 @@ def carry_out(
             interrupted = traffic is not None and traffic.interrupted
         except KeyboardInterrupt:
             interrupted = True
-            comparison.keep_complete_rounds()
+            comparison.leave_out_interrupted_round()
     extra = MoreFigures(
         accuracy=accuracy.of,
         layers=_layers(comparison.result),

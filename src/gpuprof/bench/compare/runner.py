@@ -48,7 +48,8 @@ class ComparisonResult:
     """What was measured of all variants, in the plan's order.
 
     `kept` counts for each variant the process runs of an earlier time, which are among `runs_done`.
-    `left_out` are those of the round that was interrupted, in which not every variant has its process run.
+    `left_out` are those of the round that was interrupted, which the journal has. If `is_paired`, a variant
+    is compared with the baseline in the rounds in which both have a process run.
     """
 
     plan: ComparisonPlan
@@ -57,6 +58,7 @@ class ComparisonResult:
     kept: Counter[str] = field(default_factory=Counter)
     measured_s: float = 0.0
     left_out: int = 0
+    is_paired: bool = False
 
     @property
     def baseline(self) -> VariantResult:
@@ -82,6 +84,8 @@ class ComparisonRun:
         self._fingerprints: dict[str, str] = {}
         self._made: set[tuple[str, int]] = set()
         self._restored: set[tuple[str, int]] = set()
+        self._written: set[tuple[str, int]] = set()
+        self._last_round = 0
 
     @property
     def planned(self) -> int:
@@ -116,25 +120,33 @@ class ComparisonRun:
                 self._record_run(each)
         return self.result
 
-    def keep_complete_rounds(self) -> None:
-        """Leave out of the result the process runs of an interrupted round, if there is a complete one.
+    def leave_out_interrupted_round(self) -> None:
+        """Leave out of the result the round that was interrupted, and pair the process runs of the others.
 
         Otherwise a variant would be compared with more or fewer process runs than the baseline has, and over
-        all batch sizes with others than at each. The journal keeps the runs that completed.
+        all batch sizes with others than at each. The round stays if nothing can be compared without it. The
+        journal keeps the process runs that completed.
         """
-        names = [each.name for each in self.plan.variants]
-        numbers = range(1, self.plan.launches + 1)
-        rounds = {number for number in numbers if all((name, number) in self._made for name in names)}
-        if not rounds:
+        if len(self._made) == self.planned:
+            return  # what was interrupted came after the process runs
+        self.result.is_paired = True
+        names, cut = [each.name for each in self.plan.variants], self._last_round
+        if all((name, cut) in self._made for name in names) or not self._is_comparable_without(cut):
             return
         for each in self.result.variants:
             for batch in each.session.batches:
-                batch.launches[:] = [run for run in batch.launches if run.position in rounds]
+                batch.launches[:] = [run for run in batch.launches if run.position != cut]
             each.session.batches[:] = [batch for batch in each.session.batches if batch.launches]
-        left_out = [made for made in self._made if made[1] not in rounds]
-        self.result.left_out = len(left_out)
-        self.result.runs_done -= len(left_out)
-        self.result.kept -= Counter(name for name, number in left_out if (name, number) in self._restored)
+        left_out = {(name, cut) for name in names}
+        self.result.left_out = len(left_out & self._written)
+        self.result.runs_done -= len(left_out & self._made)
+        self.result.kept -= Counter(name for name, _ in left_out & self._restored)
+
+    def _is_comparable_without(self, cut: int) -> bool:
+        baseline = self.plan.baseline.name
+        others = [each.name for each in self.plan.variants if each.name != baseline] or [baseline]
+        rounds = {number for name, number in self._written if name == baseline and number != cut}
+        return any((other, number) in self._written for other in others for number in rounds)
 
     def _restore(self, journal: Journal, name: str, number: int) -> None:
         entry = journal.restored((self._fingerprints[name], number))
@@ -148,11 +160,13 @@ class ComparisonRun:
             ) from error
         self._made.add((name, number))
         self._restored.add((name, number))
+        self._written.add((name, number))
         self.result.kept[name] += 1
         self.result.runs_done += 1
         self.result.measured_s += entry.took_s
 
     def _ended(self, journal: Journal, made: ProcessRun) -> None:
+        self._last_round = made.number
         if made.failure is not None and made.failure.code is FailureCode.INTERRUPTED:
             return
         self._made.add((made.name, made.number))
@@ -169,6 +183,7 @@ class ComparisonRun:
         noted = self._sessions[made.name].record(made.number)
         if made.failure is None and noted["batches"]:
             journal.add(Entry(self._fingerprints[made.name], made.name, noted, made.elapsed_s))
+            self._written.add((made.name, made.number))
 
     def _record_run(self, each: VariantResult) -> None:
         session = self._sessions[each.variant.name]
@@ -180,10 +195,10 @@ class ComparisonRun:
             message = f"{run.parent} cannot be made: {error.strerror}"
             each.run_unavailable = Failure(FailureCode.FAILED, message)
             return
-        failure, number = session.result.failure, self.plan.launches + 1
+        before, number = (session.result.failure, session.result.failed_runs), self.plan.launches + 1
         session.record_profile(str(run), number, self.plan.time_limit_s, work=True)
         # A missing run does not affect the figures.
-        session.result.failure = failure
+        session.result.failure, session.result.failed_runs = before
         each.run = run if session.result.profile is not None else None
         each.run_unavailable = session.failure(number)
 
