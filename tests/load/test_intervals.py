@@ -29,6 +29,7 @@ def test_waits_are_lindleys_recursion() -> None:
 
 
 @pytest.mark.parametrize(("load", "requests"), [(0.5, 8_000), (0.7, 20_000), (0.8, 50_000)])
+@pytest.mark.slow
 def test_intervals_of_runs_hold_the_truth_of_mm1_in_simulations(load: float, requests: int) -> None:
     generator = np.random.default_rng(1)
     found = [

@@ -45,6 +45,7 @@ def test_nothing_is_stated_beyond_twice_the_data() -> None:
     assert isinstance(law.throughput(16), float)
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_peak_holds_it_in_simulations() -> None:
     held = 0
     for seed in range(8):

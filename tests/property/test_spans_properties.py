@@ -177,19 +177,19 @@ def check(steps: list[Step], *, in_order: bool) -> None:
         check_tree(run, in_order=in_order)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(programs(in_order=True))
 def test_nested_spans_are_recorded_as_they_were_entered(steps: list[Step]) -> None:
     check(steps, in_order=True)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(programs(in_order=False))
 def test_spans_that_end_in_any_order(steps: list[Step]) -> None:
     check(steps, in_order=False)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.lists(st.text(max_size=40), max_size=30))
 def test_names_come_back_exactly(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
