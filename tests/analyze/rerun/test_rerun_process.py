@@ -52,6 +52,17 @@ def test_a_process_that_does_not_read_is_no_error() -> None:
     assert run("import sys; sys.exit(1)") == Pairs((), RerunProblem.CRASHED)
 
 
+def test_what_a_process_wrote_before_it_was_asked_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = process._exchange
+
+    def late(worker: Any, request: str, lines: list[dict[str, Any]]) -> None:
+        worker.wait()
+        exchange(worker, request, lines)
+
+    monkeypatch.setattr(process, "_exchange", late)
+    assert run("""print('{"pair": [2, 1]}')""") == Pairs(((2, 1),))
+
+
 def test_the_deadline_ends_it() -> None:
     code = """import sys, time; sys.stdin.read(); print('{"pair": [2, 1]}', flush=True); time.sleep(600)"""
     found = run(code, deadline_s=3.0)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -67,11 +68,10 @@ def _exchange(process: subprocess.Popen[str], request: str, lines: list[dict[str
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdin, process.stdout:
-        try:
+        # A process that does not read may have written.
+        with contextlib.suppress(BrokenPipeError):
             process.stdin.write(request)
             process.stdin.close()
-        except BrokenPipeError:
-            return
         for line in process.stdout:
             if line.startswith("{"):  # a library may print as well
                 lines.append(json.loads(line))
