@@ -90,8 +90,7 @@ def flamegraph_page(
     there is none. `phases` are the wall time of the run. `classes` are those of layers by name: repeated ones
     are one row of the table, and one cell unless the page begins `is_flat`. `cards` are the findings of the
     run, `steps` what has most self time in its steps. `hidden` are the paths that `tree` does not have one by
-    one, `whole` the tree with all of them and the times of the first view. The text is meant to be
-    written as UTF-8.
+    one, `whole` the tree with all of them and the times of the first view. Write the text as UTF-8.
     """
     if not isinstance(tree, Shown):
         calls = call_count(tree)  # of the run: the picture shows some pairs of calls as one
@@ -103,16 +102,13 @@ def flamegraph_page(
     labels = _labels(whole, slices)
     used = _used_names(tree, hidden)
     facts: dict[str, Any] = {"groups": _layer_groups(whole, used, classes or {})}
-    facts["kinds"] = [*KINDS, OTHER] if hidden is not None or _has_other_names(slices) else list(KINDS)
-    facts["steps"] = None if steps is None else steps.facts(used)
+    facts |= {"kinds": _kinds(hidden, slices), "steps": None if steps is None else steps.facts(used)}
     facts |= {"first": first, "calls": calls, "flat": is_flat}
     facts |= {"oldCalls": old_calls, "states": list(STATES), "findings": cards.targets}
     head, columns = _embedded(tree, views, colorings, facts, labels, used, hidden)
     unit = view.facts["unit"]
-    texts = {"title": title, "subtitle": subtitle, "total": amount(_total_ns(tree), unit)}
-    texts |= {name: view.facts[name] for name in ("measure", "time")}
     parts = {
-        **{name: escaped(text) for name, text in texts.items()},
+        **_heading(view, title=title, subtitle=subtitle, total=amount(_total_ns(tree), unit)),
         **_timeline(slices, tree, shown.total_place, labels, hidden),
         "phases": phases_html(phases),
         "step": step_html(phases),
@@ -125,8 +121,16 @@ def flamegraph_page(
     return _filled_page({**parts, "head": head, "columns": columns})
 
 
-def _has_other_names(slices: Slices | str | None) -> bool:
-    return isinstance(slices, Slices) and slices.merged is not None and slices.merged.names_left_out > 0
+def _heading(view: View, **texts: str) -> dict[str, str]:
+    shown = {**texts, **{name: view.facts[name] for name in ("measure", "time")}}
+    return {name: escaped(text) for name, text in shown.items()}
+
+
+def _kinds(hidden: Hidden | None, slices: Slices | str | None) -> list[str]:
+    """Return the kinds of a page's cells; the last one is that of summed-up names, if there are any."""
+    merged = slices.merged if isinstance(slices, Slices) else None
+    has_others = hidden is not None or (merged is not None and merged.names_left_out > 0)
+    return [*KINDS, OTHER] if has_others else list(KINDS)
 
 
 def _filled_page(parts: dict[str, str]) -> str:
