@@ -65,7 +65,15 @@ def test_the_summary_begins_with_the_largest_findings(
     run = written(tmp_path / "r.gpuprof", Planted(collect=20, sleep=9, log=12, values=50, load=40))
     assert execute(["summary", run]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len([line for line in lines if line.startswith("finding ")]) == 3
+    labels = [
+        line.split()[0] for line in lines if line.startswith(("finding ", "evidence ", "fix ", "check "))
+    ]
+    assert labels == ["finding", "evidence", "fix", "finding", "finding", "check"]
+    assert execute(["explain", run, "--json"]) == 0
+    largest, *_ = json.loads(capsys.readouterr().out)["findings"]
+    printed = " ".join(" ".join(lines).split())
+    assert f" fix {' '.join(largest['fix'].split())} finding " in printed
+    assert f" check gpuprof explain NEW --against {run} run " in printed
 
 
 def test_names_of_the_run_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

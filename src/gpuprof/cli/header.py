@@ -41,12 +41,12 @@ def header(
     devices: Sequence[DeviceUse] = (),
     processes: Sequence[ProcessShare] = (),
     phases: Phases | None = None,
-    findings: Sequence[str] = (),
+    findings: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Return facts about the run, one line each; a fact missing in `meta` has no line.
 
-    `processes` are those of a capture; if there are several, each has a line. `phases` and `findings` are the
-    first lines.
+    `processes` are those of a capture; if there are several, each has a line. `phases` and `findings`,
+    labels and texts, are the first lines.
     """
     # Not above, where it would delay the end of `gpuprof run`, which prints only the outline.
     from gpuprof.render.phases import phase_lines
@@ -54,7 +54,7 @@ def header(
     state = "complete" if meta.get("complete") else "incomplete: contains what could be recovered"
     facts = [
         *(phase_lines(phases) if phases is not None else ()),
-        *(("finding", each) for each in findings),
+        *findings,
         ("run", f"{path.name} ({state})"),
         ("recorded", _extent(meta, after="" if _has_ranks(meta) else " wall time")),
         ("machine", _machine(meta.get("machine") or {})),
@@ -72,17 +72,18 @@ def header(
     return _labelled(facts)
 
 
-def first_findings(run: Run, phases: Phases | None) -> list[str]:
-    """Return sentence and gain of the largest findings of a run with steps or ranks, or how to get them."""
+def first_findings(run: Run, phases: Phases | None) -> list[tuple[str, str]]:
+    """Return labels and texts: the largest findings of a run with steps or ranks, or how to get them."""
     if phases is None or (phases.steps is None and not phases.ranks):
         return []
     from gpuprof.analyze.findings.engine import is_searched
 
+    name = shlex.quote(str(run.path))
     if not is_searched(run.meta):
-        return [f"not searched, the run is large: gpuprof explain {shlex.quote(str(run.path))}"]
+        return [("finding", f"not searched, the run is large: gpuprof explain {name}")]
     from gpuprof.analyze.findings.text import short_lines
 
-    return short_lines(run.findings(), MOST_FINDINGS)
+    return short_lines(run.findings(), MOST_FINDINGS, name)
 
 
 def first_lines(run: Run) -> list[str]:
@@ -94,8 +95,7 @@ def first_lines(run: Run) -> list[str]:
         return []
     from gpuprof.render.phases import phase_lines
 
-    findings = (("finding", each) for each in first_findings(run, phases))
-    return _labelled([*phase_lines(phases), *findings]).splitlines()
+    return _labelled([*phase_lines(phases), *first_findings(run, phases)]).splitlines()
 
 
 def phases_header(phases: Phases | None) -> str:

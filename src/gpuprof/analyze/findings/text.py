@@ -79,12 +79,20 @@ def gain_text(finding: Finding, mean_step_ns: float | None) -> str:
     return f"gain {gain_amount(finding, mean_step_ns)}{kind}, confidence {finding.confidence:.2f}"
 
 
-def short_lines(findings: Findings, most: int) -> list[str]:
-    """Return the sentence and the gain of the first findings, one line each."""
-    return [
-        escape_text(f"{title(each)}. {gain_text(each, findings.mean_step_ns).capitalize()}")
-        for each in findings.found[:most]
-    ]
+def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]]:
+    """Return labels and lines: the first findings with their gains, evidence and fix of the first one.
+
+    `run` is the name of the run in the command that compares it with a new one.
+    """
+    lines: list[tuple[str, str]] = []
+    for number, each in enumerate(findings.found[:most]):
+        lines.append(("finding", f"{title(each)}. {gain_text(each, findings.mean_step_ns).capitalize()}"))
+        if number == 0:
+            first, *more = repair(each).split("\n")
+            lines += [("evidence", _evidence(each)), ("fix", first), *(("", line) for line in more)]
+    if lines:
+        lines.append(("check", check_command(run)))
+    return [(label, escape_text(text)) for label, text in lines]
 
 
 def explanation(findings: Findings, run: str) -> str:
@@ -220,10 +228,7 @@ def _details(finding: Finding, findings: Findings, run: str) -> Iterator[str]:
     if finding.cost_step_ns is not None:
         cost = f"{format_duration(finding.cost_step_ns)} a step, {cost}"
     yield _line("cost", cost)
-    figures = [
-        f"{FIGURES.text(each.code, {})} {figure_text(each.unit, each.value)}" for each in finding.evidence
-    ]
-    yield _line("evidence", ", ".join(figures))
+    yield _line("evidence", _evidence(finding))
     if finding.rerun is not None:
         yield _line("re-run", _rerun_text(finding.rerun))
     factors = [f"{FACTORS.text(name, {})} {value:.2f}" for name, value in finding.factors.items()]
@@ -238,6 +243,12 @@ def _details(finding: Finding, findings: Findings, run: str) -> Iterator[str]:
     yield _line("fix", first)
     yield from (_line("", line) for line in more)
     yield _line("check", check_command(run))
+
+
+def _evidence(finding: Finding) -> str:
+    return ", ".join(
+        f"{FIGURES.text(each.code, {})} {figure_text(each.unit, each.value)}" for each in finding.evidence
+    )
 
 
 def _rerun_text(rerun: Rerun) -> str:
