@@ -18,8 +18,8 @@ from gpuprof.record.stack_file import StackFile
 from gpuprof.run import frame_guesses
 from gpuprof.run.frame_guesses import guess
 from gpuprof.run.frame_tree import IDLE_THREADS, UNCOUNTED, UNKNOWN_WAIT
-from gpuprof.run.python_tree import shared, with_python_frames
-from gpuprof.run.stack_placement import PlacedSample
+from gpuprof.run.python_tree import with_python_frames
+from gpuprof.run.stack_placement import PlacedSample, shared
 from gpuprof.run.stacks import Frames, read_stacks
 
 
@@ -64,6 +64,26 @@ def test_frames_common_to_several_samples_of_a_span_are_above_it() -> None:
     assert merged["prog/main/step"][:2] == (1, 200)
     assert merged["prog/main/step/load"] == (UNCOUNTED, 20, 20)
     assert merged["prog/main/step/compute/Net"] == (1, 20, 20)
+
+
+def test_functions_have_their_self_time_also_where_inner_spans_are_as_short_as_the_interval() -> None:
+    # A step of 1,600: 400 in `load`, a span of 900 that `call` begins at once, 300 in `log`.
+    program = Program(duration=1_600_000)
+    pieces = [("load", 400), ("call", 900), ("log", 300)]
+    for begin in range(0, program.duration, 1600):
+        program.span(-1, LAYER, "Net", begin + 400, begin + 1300)
+    since = 0
+    while (taken := since + 1009) < program.duration:
+        at = (since + 10) % 1600  # a sample of pyinstrument has the stack of when it was due
+        function = next(name for name, end in (("load", 400), ("call", 1300), ("log", 1600)) if at < end)
+        inside = (*ENTER, "Net.forward (net.py:3)") if function == "call" else ()
+        program.sample(taken, since, "main", function, *inside)
+        since = taken
+    merged = program.merged()
+    assert sum(calls for path, (calls, *_) in merged.items() if path.endswith("/Net")) == 1000
+    assert merged["prog/main/call"][2] == 0
+    for name, length in pieces[::2]:
+        assert merged[f"prog/main/{name}"][2] == pytest.approx(1000 * length, rel=0.05)
 
 
 def test_where_calls_and_layers_do_not_match_frames_are_above_the_outermost_span() -> None:

@@ -6,13 +6,14 @@ Needs no NumPy, whose import takes longer than the tree of a short program.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from gpuprof.run.format import KINDS
 from gpuprof.run.span_boundaries import MOST_KEPT, NOTHING, FrameKinds
-from gpuprof.run.stack_placement import FrameGroups, Placement
+from gpuprof.run.stack_placement import FrameGroups, FrameTimes, Placement
 from gpuprof.run.stacks import Frames, Stacks
 
 PYTHON, WAITING = (KINDS.index(kind) for kind in ("python", "waiting"))
@@ -89,26 +90,30 @@ class FrameTree:
             idle = self._wait_below(root, self._idle_threads, thread_id)
         own, frames = self.sums["own_ns"], self.groups.frames
         innermost: dict[tuple[int, int, bool], tuple[int, int]] = {}
-        for sample in placement.samples():
-            for key, group, time_ns, waited in sample.by_span():
-                if not frames[group]:
-                    continue
-                holder = root if key == NOTHING else node_of_span[key]
-                if key != NOTHING or is_main:
-                    # The process has the untracked time of its main thread, and no other's.
-                    time_ns = min(time_ns, max(own[holder], 0))
-                    if not time_ns:
-                        continue
-                    own[holder] -= time_ns
-                nodes = innermost.get((holder, group, waited > 0))
-                if nodes is None:
-                    if len(innermost) >= MOST_KEPT:
-                        innermost.clear()
-                    nodes = self._sampled_nodes(holder, frames[group], thread_id, idle, waits=waited > 0)
-                    innermost[holder, group, waited > 0] = nodes
-                waited = min(waited, time_ns)
-                own[nodes[0]] += time_ns - waited
-                own[nodes[1]] += waited
+        times = FrameTimes()
+
+        def holder_of(key: int) -> int:
+            return root if key == NOTHING else node_of_span[key]
+
+        decided = (each for sample in placement.samples() for each in times.of(sample, holder_of))
+        for holder, group, time_ns, waited in itertools.chain(decided, times.rest()):
+            if not frames[group]:
+                continue
+            if holder != root or is_main:
+                # The process has the untracked time of its main thread, and no other's.
+                time_ns = min(time_ns, max(own[holder], 0))
+                own[holder] -= time_ns
+            if not time_ns:
+                continue
+            nodes = innermost.get((holder, group, waited > 0))
+            if nodes is None:
+                if len(innermost) >= MOST_KEPT:
+                    innermost.clear()
+                nodes = self._sampled_nodes(holder, frames[group], thread_id, idle, waits=waited > 0)
+                innermost[holder, group, waited > 0] = nodes
+            waited = min(waited, time_ns)
+            own[nodes[0]] += time_ns - waited
+            own[nodes[1]] += waited
 
     def _sampled_nodes(
         self, holder: int, frames: Frames, thread_id: int, idle: int | None, *, waits: bool

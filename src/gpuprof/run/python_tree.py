@@ -19,7 +19,7 @@ from gpuprof.run.format import KINDS
 from gpuprof.run.frame_guesses import FrameGuesses, as_numbers, outer_places, places_by_thread
 from gpuprof.run.frame_tree import FRAME, PYTHON, UNCOUNTED, WAIT, WAITING, FrameTree
 from gpuprof.run.span_boundaries import NOTHING, ThreadSpans, opener_of
-from gpuprof.run.stack_placement import Placement, SpanFrames
+from gpuprof.run.stack_placement import Placement, SpanFrames, shared
 from gpuprof.run.stacks import Frames, Stacks
 
 if TYPE_CHECKING:
@@ -254,13 +254,3 @@ class _Merge:
         for parent, row in zip(self._nodes.parent, self._nodes.row, strict=True):
             process.append(process[parent] if parent >= 0 else int(self._tree["process_id"][row]))
         return np.array(process, dtype=np.int64)[order]
-
-
-def shared(total: int, weights: list[int]) -> list[int]:
-    """Divide a number in proportion to `weights`; the parts add up to it."""
-    whole = sum(weights)
-    if whole <= 0:
-        return [total, *[0] * (len(weights) - 1)]
-    parts = [total * weight // whole for weight in weights]
-    parts[0] += total - sum(parts)
-    return parts

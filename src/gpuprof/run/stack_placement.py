@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import Counter
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Callable, Iterator, MutableSequence
 from dataclasses import dataclass, field
 
 from gpuprof.run.call_sites import waited_ns
@@ -67,27 +67,86 @@ class PlacedSample:
     """One sample: the spans open at its moment, outermost first, and the frames between them.
 
     `groups` has one more element than `open`: the frames above the first span, ..., those below the last.
-    `time_ns` is the time of the sample's window by innermost span, for `open` and NOTHING; for `waited_ns` of
-    it the thread waited.
+    `time_ns` is the time of the sample's window by innermost span, for `open` and NOTHING. In `waited_ns` of
+    the whole window, `duration_ns`, the thread waited.
     """
 
     open: tuple[int, ...]
     groups: Groups
     time_ns: dict[int, int]
     waited_ns: int
+    duration_ns: int
 
     def by_span(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield span or NOTHING, the group below it, its time, and how much of that was a wait.
 
         The innermost span is first, and has the wait: a thread that waits neither begins a span nor ends one.
+        It is there also without time.
         """
         waited = self.waited_ns
+        innermost = self.open[-1] if self.open else NOTHING
         for key, group in zip((*self.open[::-1], NOTHING), self.groups[::-1], strict=True):
             time_ns = self.time_ns.get(key, 0)
             waits_here = min(time_ns, waited)
             waited -= waits_here
-            if time_ns > 0:
+            if time_ns > 0 or key == innermost:
                 yield key, group, time_ns, waits_here
+
+
+class FrameTimes:
+    """Divides the time of a thread's samples among the frames below spans.
+
+    A sample inside an inner span does not show which functions ran in the outer span before the inner one
+    began. This time is open until the end. A sample directly in the outer span is one of its whole interval,
+    of which other spans have a part: in proportion to these parts, its frames get the open time. So functions
+    that call short spans have no time of the functions before them. A wait ended before the inner span began:
+    it belongs to the sample before. Spans with the same `holder` are equal, so that short ones are known, too.
+    """
+
+    def __init__(self) -> None:
+        self._former: dict[int, int] = {}  # by holder: the group of the last sample directly in it
+        self._lacking: dict[int, dict[int, int]] = {}  # by holder and group: what other spans have
+        self._open: dict[int, dict[int, int]] = {}  # by holder and group around the inner span
+
+    def of(
+        self, sample: PlacedSample, holder_of: Callable[[int], int]
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """Yield holder, group, time and wait, as far as the sample shows them."""
+        is_direct = True
+        for key, group, time_ns, waited in sample.by_span():
+            holder = holder_of(key)
+            if is_direct:
+                is_direct = False
+                self._former[holder] = group
+                if (other_ns := sample.duration_ns - max(time_ns, sample.waited_ns)) > 0:
+                    lacking = self._lacking.setdefault(holder, {})
+                    lacking[group] = lacking.get(group, 0) + other_ns
+                yield holder, group, time_ns, waited
+                continue
+            if waited:
+                yield holder, self._former.get(holder, group), waited, waited
+            if time_ns > waited:
+                open_ns = self._open.setdefault(holder, {})
+                open_ns[group] = open_ns.get(group, 0) + time_ns - waited
+
+    def rest(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the open time; without a sample directly in the span to the frames around inner ones."""
+        for holder, own in self._open.items():
+            lacking = self._lacking.get(holder, own)
+            total = sum(own.values())
+            parts = shared(total, list(lacking.values()))
+            for group, time_ns in zip(lacking, parts, strict=True):
+                yield holder, group, time_ns, 0
+
+
+def shared(total: int, weights: list[int]) -> list[int]:
+    """Divide a number in proportion to `weights`; the parts add up to it."""
+    whole = sum(weights)
+    if whole <= 0:
+        return [total, *[0] * (len(weights) - 1)]
+    parts = [total * weight // whole for weight in weights]
+    parts[0] += total - sum(parts)
+    return parts
 
 
 class Placement:
@@ -117,10 +176,13 @@ class Placement:
         keys = self._spans.keys
         stacks = self._stacks
         waits = map(waited_ns, stacks.duration_ns, stacks.cpu_ns, stacks.queued_ns)
-        for (frames, opened, times), waited in zip(self._swept(), waits, strict=True):
+        swept = zip(self._swept(), waits, stacks.duration_ns, strict=True)
+        for (frames, opened, times), waited, duration_ns in swept:
             times_ns = {NOTHING if place < 0 else keys[place]: time for place, time in times.items()}
             groups = self._groups(frames, opened)
-            yield PlacedSample(tuple([keys[place] for place in opened]), groups, times_ns, waited)
+            yield PlacedSample(
+                tuple([keys[place] for place in opened]), groups, times_ns, waited, duration_ns
+            )
 
     def is_idle(self) -> bool:
         """Whether the thread has no span, and did nothing but wait, wake up and wait again."""
