@@ -299,6 +299,13 @@ def test_untracked_time_is_a_cell_of_its_own(open_page: Any) -> None:
     assert row[:6] == ["process", "25.0 ms", "20.0%", "25.0 ms", "–", "–"]
 
 
+@pytest.mark.parametrize("wait", [0, 25])
+def test_the_cards_have_no_waits_and_report_that(open_page: Any, wait: int) -> None:
+    page = open_page(make_page([*STEP, (1, "waiting", "join", 0, wait)]))
+    assert page.locator("#hot button", has_text="join").count() == 0
+    assert ("without waits" in page.locator("#hot-title").inner_text()) == (wait > 0)
+
+
 # ---- the legend ------------------------------------------------------------------------------
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from gpuprof.analyze.phases import Phases, RankSteps, StepFigures
+from gpuprof.analyze.phases import (
+    WAIT_FOR_WORKERS,
+    WAIT_IN_BACKWARD,
+    Phases,
+    RankSteps,
+    StepFigures,
+)
 from gpuprof.render.phases import phase_lines, phases_html
 
 SECOND = 10**9
@@ -63,8 +69,7 @@ def test_of_many_ranks_the_extreme_ones_are_shown() -> None:
     assert lines == [
         (
             "3 ranks",
-            "8 steps each, median 3.00 s (rank 0) to 4.00 s (rank 1), "
-            "collectives 12.5% (rank 1) to 50.0% (rank 0): the others wait for rank 1",
+            "8 steps each, median 3.00 s (rank 0) to 4.00 s (rank 1), the others wait for rank 1",
         ),
         (
             "mean step",
@@ -74,6 +79,18 @@ def test_of_many_ranks_the_extreme_ones_are_shown() -> None:
         ),
         ("waits", "run_backward 0.0% (rank 1) to 50.0% (rank 0), sleep 0.0% (rank 0) to 25.0% (rank 1)"),
     ]
+
+
+def test_a_wait_that_a_part_of_the_step_has_is_not_repeated() -> None:
+    waits = {WAIT_FOR_WORKERS: 0.5, "sleep": 0.25, WAIT_IN_BACKWARD: 0.125}
+    parts = {"forward": 0.1, "data": 0.5, "other": 0.4}
+    steps = dataclasses.replace(STEPS, parts=parts, waits=waits)
+    alone = dict(phase_lines(Phases(SECOND, SECOND, None, steps, 0, 0)))
+    assert alone["waits"] == "sleep 25.0%, in the backward pass 12.5%"
+    unknown = dataclasses.replace(steps, parts={**parts, "data": None})
+    assert "workers 50.0%" in dict(phase_lines(Phases(SECOND, SECOND, None, unknown, 0, 0)))["waits"]
+    ranks = tuple(RankSteps(number, 100 + number, steps, 0.3, 0.2) for number in range(2))
+    assert dict(phase_lines(Phases(SECOND, SECOND, None, None, 0, 0, ranks)))["waits"] == "sleep 25.0%"
 
 
 def test_wall_times_of_ranks_have_names() -> None:

@@ -11,7 +11,7 @@ from gpuprof.analyze.processor_waits import Contention, WaitsOf
 from gpuprof.render.page import escaped
 from gpuprof.run.import_times import FIRST_STEP, LATER, START_UP
 from gpuprof.text.sanitize import escape_text
-from gpuprof.text.units import counted, format_duration, format_share
+from gpuprof.text.units import counted, format_duration, format_duration_range, format_share
 
 if TYPE_CHECKING:
     from gpuprof.analyze.import_causes import ImportedPackage
@@ -76,7 +76,7 @@ def phase_lines(phases: Phases) -> list[tuple[str, str]]:
         lines.append((counted(len(phases.ranks), "rank"), _steps_of_ranks(phases)))
         lines += [("mean step", _parts_of_ranks(phases.ranks)), ("waits", _waits_of_ranks(phases.ranks))]
     elif phases.steps is not None:
-        lines += [("mean step", _parts(phases.steps)), ("waits", _waits(phases.steps.waits or {}))]
+        lines += [("mean step", _parts(phases.steps)), ("waits", _waits(phases.steps))]
     return [line for line in lines if line[1]]
 
 
@@ -157,7 +157,8 @@ def _imports_by_functions(phases: Phases) -> str:
     for each in shown:
         where = [] if each.caller is None else [escape_text(each.caller)]
         where += [] if each.phase == START_UP else [_IMPORT_PHASES.get(each.phase, escape_text(each.phase))]
-        words.append(f"{format_duration(each.total_ns)} in {', '.join(where)}: {_times(each.modules_ns)}")
+        total = format_duration(each.total_ns) + (" of the start-up" if each.phase == START_UP else "")
+        words.append(f"{total} in {', '.join(where)}: {_times(each.modules_ns)}")
     return "; ".join(words)
 
 
@@ -195,8 +196,11 @@ def _steps_of_ranks(phases: Phases) -> str:
     words.append(median)
     if any(each.collectives for each in ranks):
         shares = [(each.collectives, each.rank) for each in ranks]
-        waited = "" if phases.last_rank is None else f": the others wait for rank {phases.last_rank.rank}"
-        words.append(f"collectives {_least_to_most(shares)}{waited}")
+        words += [] if _has_waiting(ranks) else [f"collectives {_least_to_most(shares)}"]
+        if phases.last_rank is not None:
+            others = [each.rank for each in ranks if each != phases.last_rank]
+            who = f"rank {others[0]} waits" if len(others) == 1 else "the others wait"
+            words.append(f"{who} for rank {phases.last_rank.rank}")
     return ", ".join(words)
 
 
@@ -215,7 +219,18 @@ def _parts_of_ranks(ranks: Sequence[RankSteps]) -> str:
         words.append(
             (name == "other", -max(known)[0], f"{_PART_TEXTS.get(name, name)} {_least_to_most(known)}")
         )
-    return ", ".join(text for *_, text in sorted(words)) if len(words) > 1 else ""
+    if len(words) < 2:
+        return ""
+    means = sorted(each.steps.mean_ns for each in ranks if each.steps.mean_ns is not None)
+    whole = f"{format_duration_range(means[0], means[-1])}: " if means else ""
+    return whole + ", ".join(text for *_, text in sorted(words))
+
+
+def _has_waiting(ranks: Sequence[RankSteps]) -> bool:
+    """Whether the wait for collective operations is a part of the printed step."""
+    return any(each.waiting for each in ranks) and all(
+        each.steps.parts["other"] is not None for each in ranks
+    )
 
 
 def _with_waiting(rank: RankSteps) -> dict[str, float | None]:
@@ -226,6 +241,11 @@ def _with_waiting(rank: RankSteps) -> dict[str, float | None]:
 
 def _waits_of_ranks(ranks: Sequence[RankSteps]) -> str:
     names = {name for each in ranks for name in each.steps.waits or {}}
+    # Parts of a step have these.
+    if _has_waiting(ranks):
+        names.discard(WAIT_IN_BACKWARD)
+    if all(each.steps.parts.get("data") is not None for each in ranks):
+        names.discard(WAIT_FOR_WORKERS)
     shares = {
         name: [((each.steps.waits or {}).get(name, 0.0), each.rank) for each in ranks] for name in names
     }
@@ -249,8 +269,11 @@ def _least_to_most(shares: Sequence[tuple[float, int]]) -> str:
     return f"{format_share(low)} (rank {least}) to {format_share(high)} (rank {most})"
 
 
-def _waits(waits: Mapping[str, float]) -> str:
-    largest = [(name, share) for name, share in waits.items() if share >= _LEAST_WAIT][:_SHOWN_WAITS]
+def _waits(steps: StepFigures) -> str:
+    # "waiting for data" has that for workers.
+    own = (steps.waits or {}).items()
+    waits = [each for each in own if each[0] != WAIT_FOR_WORKERS or steps.parts.get("data") is None]
+    largest = [(name, share) for name, share in waits if share >= _LEAST_WAIT][:_SHOWN_WAITS]
     return ", ".join(f"{_wait(name)} {format_share(share)}" for name, share in largest)
 
 

@@ -100,7 +100,7 @@ class FrameTimes:
     began. This time is open until the end. A sample directly in the outer span is one of its whole interval,
     of which other spans have a part: in proportion to these parts, its frames get the open time. So functions
     that call short spans have no time of the functions before them. A wait ended before the inner span began:
-    it belongs to the sample before. Spans with the same `holder` are equal, so that short ones are known, too.
+    it belongs to the sample before. Spans with the same `holder` are equal, so that short ones are known.
     """
 
     def __init__(self) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,26 @@ def test_the_rank_that_the_others_wait_for_is_searched_and_found(
     assert finding.gain.kind is GainKind.REPLAYED
     assert finding.gain.run.low_ns == pytest.approx(real_ns, rel=0.01)
     assert finding.gain.run.high_ns == pytest.approx(real_ns, rel=0.01)
+
+
+def test_operations_at_the_same_time_count_once_and_only_those_in_steps(tmp_path: Path) -> None:
+    hosts = train_ranks((20, 45), steps=0)
+    exchange(hosts, 50)  # as when the group is formed
+    for _ in range(STEPS):
+        begins = [host.now_ns for host in hosts]
+        for host, work in zip(hosts, (20, 45), strict=True):
+            compute(host, work)
+        with ExitStack() as other_threads:
+            for host in hosts:
+                other_threads.enter_context(host.span("gloo:broadcast"))
+            exchange(hosts, 2)
+        finish(hosts, begins)
+    evidence = {each.code: each.value for each in only(findings(tmp_path, hosts)).evidence}
+    assert evidence == {
+        "own_collective_time": STEPS * 2 * MS,
+        "other_collective_time": STEPS * (25 + 2) * MS,
+        "collectives": 2 * STEPS,
+    }
 
 
 def test_equal_ranks_are_no_cause(tmp_path: Path) -> None:

@@ -357,6 +357,13 @@ def test_each_rule_has_its_texts(texts: Messages) -> None:
     assert texts.codes == {rule.value for rule in Rule}
 
 
+def test_values_that_are_read_elsewhere_are_not_those_of_the_function() -> None:
+    values = {"function": "log (a.py:1)", "line": None, "span": None, "reads": 3.0, "logs": False}
+    assert TITLES.text("logging", {**values, "all_reads": 3.0}) == TITLES.text("logging", values)
+    assert "6 values" in TITLES.text("logging", {**values, "all_reads": 6.0})
+    assert "6 values" not in TITLES.text("logging", values)
+
+
 # ---- compilations, gradients ------------------------------------------------------------------------------
 
 

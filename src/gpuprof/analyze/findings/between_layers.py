@@ -85,13 +85,15 @@ def logging(record: ProgramRecord) -> list[Draft] | Missing:
     columns = record.fetch(_READS, process=record.process_id, thread=record.main_thread)
     reads = columns["start_ns"].astype(np.int64)
     reads = reads[record.in_model.place(reads) < 0]
+    warm = record.steps.warm
+    of_steps = np.searchsorted(reads, warm.end_ns) - np.searchsorted(reads, warm.begin_ns)
+    all_reads = float(np.median(of_steps))
     drafts = []
     for stretch in _stretches(record, record.steps, reads):
         counts = _count_inside(stretch, record.steps, reads)
-        warm = record.steps.warm
         is_logged = stretch.time.covered_ns(warm.begin_ns, warm.end_ns) > 0
         if float(np.mean((counts > 0) | (is_logged & stretch.logs))) >= _IN_EACH_STEP:
-            drafts.append(_logging_draft(record, stretch, float(np.median(counts))))
+            drafts.append(_logging_draft(record, stretch, float(np.median(counts)), all_reads))
     return drafts
 
 
@@ -142,7 +144,7 @@ def _by_function(stacks: SampledStacks, chosen: Any) -> Iterator[tuple[tuple[str
             yield pair, own
 
 
-def _logging_draft(record: ProgramRecord, stretch: Stretch, reads: float) -> Draft:
+def _logging_draft(record: ProgramRecord, stretch: Stretch, reads: float, all_reads: float) -> Draft:
     error = record.sampling_error_ns(stretch.time) if stretch.is_sampled else 0.0
     kind, gain, explained = record.without(stretch.time, error_ns=error)
     values = {
@@ -150,6 +152,7 @@ def _logging_draft(record: ProgramRecord, stretch: Stretch, reads: float) -> Dra
         "line": stretch.line,
         "span": stretch.span,
         "reads": reads,
+        "all_reads": all_reads,
         "logs": stretch.logs,
     }
     places = Places(spans=stretch.spans, function=stretch.function, line=stretch.line)

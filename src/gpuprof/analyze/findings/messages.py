@@ -72,9 +72,10 @@ def _where(values: Values) -> str:
 def _logging_title(values: Values) -> str:
     where = _where(values)
     if values["reads"] >= 1:
-        return (
-            f"Each step reads {counted(round(values['reads']), 'value')} of tensors with .item() in {where}"
-        )
+        reads = round(values["reads"])
+        every = max(round(values.get("all_reads", 0)), reads)  # missing in older results
+        what = f"Each step reads {counted(every, 'value')} of tensors with .item()"
+        return f"{what} in {where}" if every == reads else f"{what}, about {reads} of them in {where}"
     return f"Each step writes logs in {where}"
 
 
@@ -163,6 +164,13 @@ def _slow_rank_title(values: Values) -> str:
     function = values.get("function")  # missing in older results
     where = "" if function is None else f", mostly because of {function}"
     return f"Rank {values['rank']} is slow: {others} for it in collective operations{where}"
+
+
+def _slow_rank_fix(values: Values) -> str:
+    fix = "give each rank the same amount of work, as batches of equal length"
+    if values.get("function") is None:
+        return fix
+    return f"make {values['function']} as fast as on the other ranks; or {fix}"
 
 
 TITLES = Messages(
@@ -270,10 +278,7 @@ FIXES = Messages(
         ),
         "padding": _padding_fix,
         "small_batch": _small_batch_fix,
-        "slow_rank": (
-            "give each rank the same amount of work, as batches of equal length, and look at the other "
-            "findings of this rank"
-        ),
+        "slow_rank": _slow_rank_fix,
         "launches": 'torch.compile(model, mode="reduce-overhead")',
         "threads": "torch.set_num_threads({processors})",
         "unused_import": "import {package} where it is used, inside the function",

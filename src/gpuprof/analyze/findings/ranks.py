@@ -21,17 +21,24 @@ _OTHER_KERNELS = """
     SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM kernels
     WHERE process_id = {process} AND NOT starts_with(name, 'ncclDevKernel')
 """
+# Those of several threads or streams can overlap: the time in which at least one is running, in the steps.
 _TIME_OF_COLLECTIVES = """
-    SELECT sum(duration_ns)::BIGINT FROM (
-        SELECT duration_ns FROM spans
+    WITH operations AS (
+        SELECT start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
         WHERE process_id = {process} AND regexp_matches(name, '^(gloo|mpi|ucc):')
-        UNION ALL SELECT duration_ns FROM kernels
-        WHERE process_id = {process} AND starts_with(name, 'ncclDevKernel'))
+        UNION ALL SELECT start_ns, start_ns + duration_ns FROM kernels
+        WHERE process_id = {process} AND starts_with(name, 'ncclDevKernel')),
+    after AS (SELECT end_ns, greatest(begin_ns, coalesce(max(end_ns) OVER (
+            ORDER BY begin_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), begin_ns)) AS begin_ns
+        FROM operations WHERE begin_ns >= {begin} AND begin_ns < {end})
+    SELECT sum(greatest(end_ns - begin_ns, 0))::BIGINT FROM after
 """
 _COUNT_OF_COLLECTIVES = """
     SELECT count(*) FROM (
-        SELECT 1 FROM spans WHERE process_id = {process} AND regexp_matches(name, '^(gloo|mpi|ucc):')
-        UNION ALL SELECT 1 FROM kernels WHERE process_id = {process} AND starts_with(name, 'ncclDevKernel'))
+        SELECT start_ns FROM spans WHERE process_id = {process} AND regexp_matches(name, '^(gloo|mpi|ucc):')
+        UNION ALL
+        SELECT start_ns FROM kernels WHERE process_id = {process} AND starts_with(name, 'ncclDevKernel'))
+    WHERE start_ns >= {begin} AND start_ns < {end}
 """
 _COUNT_OF_SPANS = "SELECT count(*) FROM spans WHERE process_id = {process} AND name = {name}"
 # Announced by PyTorch around each forward pass of a model whose gradients are synchronized.
@@ -90,10 +97,12 @@ def slow_rank(record: ProgramRecord) -> list[Draft] | Missing:
     others = [each for each in record.phases.ranks if each != last]
     kind, gain, explained = record.without(time)
     low = min(gain.low_ns, _of_last_in_steps(record.steps, before, own))
+    own_of = {"process": record.process_id, **_range_of(record.steps)}
+    other_of = {**own_of, "process": others[0].process_id}
     evidence = (
-        record.figure("own_collective_time", "ns", _TIME_OF_COLLECTIVES, process=record.process_id),
-        record.figure("other_collective_time", "ns", _TIME_OF_COLLECTIVES, process=others[0].process_id),
-        record.figure("collectives", "count", _COUNT_OF_COLLECTIVES, process=record.process_id),
+        record.figure("own_collective_time", "ns", _TIME_OF_COLLECTIVES, **own_of),
+        record.figure("other_collective_time", "ns", _TIME_OF_COLLECTIVES, **other_of),
+        record.figure("collectives", "count", _COUNT_OF_COLLECTIVES, **own_of),
     )
     function = _slow_function(record, record.steps, [each.process_id for each in others], time.total_ns)
     values = {
@@ -115,8 +124,7 @@ def _slow_function(
 
     None without one, or if a rank has no samples.
     """
-    of = {"begin": int(steps.begin_ns[0]), "end": int(steps.end_ns[-1])}
-    columns = record.fetch(_TIME_OF_FUNCTIONS, process=record.process_id, others=others, **of)
+    columns = record.fetch(_TIME_OF_FUNCTIONS, process=record.process_id, others=others, **_range_of(steps))
     if not len(columns["sampled"]) or columns["sampled"][0] <= len(others):
         return None
     names = np.ma.filled(columns["frame"], "").astype(str)
@@ -124,6 +132,10 @@ def _slow_function(
     chosen = np.flatnonzero(excess >= max(_MOST_OF_LATENESS * lateness_ns, 1))
     depths = columns["depth"].astype(np.int64)
     return str(names[chosen[depths[chosen].argmax()]]) if len(chosen) else None
+
+
+def _range_of(steps: StepTimes) -> dict[str, int]:
+    return {"begin": int(steps.begin_ns[0]), "end": int(steps.end_ns[-1])}
 
 
 def _arrivals(record: ProgramRecord, others: list[int]) -> tuple[Ints, Ints] | None:
@@ -177,9 +189,10 @@ def _of_synchronization(record: ProgramRecord, *, is_last: bool) -> list[Draft] 
     count = float(chosen.sum()) / len(record.steps.begin_ns)
     if not time.total_ns or (is_last and not _is_in_few_pieces(record, count)):
         return []
+    of = {"process": record.process_id, **_range_of(record.steps)}
     evidence = (
-        record.figure("collective_time", "ns", _TIME_OF_COLLECTIVES, process=record.process_id),
-        record.figure("collectives", "count", _COUNT_OF_COLLECTIVES, process=record.process_id),
+        record.figure("collective_time", "ns", _TIME_OF_COLLECTIVES, **of),
+        record.figure("collectives", "count", _COUNT_OF_COLLECTIVES, **of),
         record.figure("forward_passes", "count", _COUNT_OF_SPANS, process=record.process_id, name=_FORWARD),
     )
     values = {"passes": len(forward) / len(record.steps.begin_ns), "collectives": count}

@@ -44,6 +44,7 @@ OTHER_VERDICTS = {
     Verdict.NOT_FOUND: "not found",
     Verdict.UNKNOWN: "unknown",
 }
+NOTHING_FOUND = "no cause of lost time was found"
 _LABEL_WIDTH = 11
 _WIDTH = 100
 
@@ -89,9 +90,13 @@ def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]
         lines.append(("finding", f"{title(each)}. {gain_text(each, findings.mean_step_ns).capitalize()}"))
         if number == 0:
             first, *more = repair(each).split("\n")
-            lines += [("evidence", _evidence(each)), ("fix", first), *(("", line) for line in more)]
-    if lines:
-        lines.append(("check", check_command(run)))
+            is_named = each.places.function in each.values.values()  # in the title
+            where = [] if is_named or each.places.function is None else [("where", place_text(each))]
+            lines += [("evidence", _evidence(each)), *where, ("fix", first)]
+            lines += [("", line) for line in more]
+    if not lines:
+        return [("finding", f"{NOTHING_FOUND}: gpuprof explain {run} lists the rules")]
+    lines.append(("check", check_command(run)))
     return [(label, escape_text(text)) for label, text in lines]
 
 
@@ -105,7 +110,7 @@ def explanation(findings: Findings, run: str) -> str:
             "",
         ]
     if not findings:
-        lines += ["no cause of lost time was found", ""]
+        lines += [NOTHING_FOUND, ""]
     lines += _meanings(findings)
     lines += [
         wrapped(f"{OTHER_VERDICTS[verdict]:<{_LABEL_WIDTH}}{text}", _WIDTH, " " * _LABEL_WIDTH)

@@ -121,9 +121,15 @@ export function stepsPart({ steps, views, view }) {
   return steps?.views[views[view].key];
 }
 
+function hasWaits(tree) {
+  const waiting = tree.kinds.indexOf("waiting");
+  return tree.kind.some((kind, node) => kind === waiting && tree.own[node] > 0);
+}
+
 export function hotTitle(tree) {
   const steps = stepsPart(tree) ? ` of ${tree.steps.text}` : "";
-  if (tree.unit === "ns") return `Where the ${tree.time}${steps} goes: most self time`;
+  const waits = hasWaits(tree) ? ", without waits" : "";
+  if (tree.unit === "ns") return `Where the ${tree.time}${steps} goes${waits}: most self time`;
   return `Where the ${tree.time} are: most self ${tree.time}`;
 }
 
