@@ -5,6 +5,7 @@ import { counted, formatFraction } from "../kit/format.js";
 import { byId, newElement } from "../kit/page.js";
 import { hasForcedColors, withColors } from "../kit/theme.js";
 import { CHANGE_MARKS, CHANGE_MODES, CHANGE_TEXTS, stateOf } from "./difference.js";
+import { ownTitle, wholeText } from "./tree.js";
 
 const SHADES = [-0.1, -0.05, 0, 0.05, 0.1]; // towards black or white: distinguishes neighbors of one kind
 const STRENGTHS = [0.05, 0.2]; // of a change, as a fraction of the old time: from here on a stronger color
@@ -198,6 +199,8 @@ export function buildLegend(app) {
     return item;
   });
   byId("legend").replaceChildren(...items);
+  const counts = app.tree.diff?.[app.color]; // of cells
+  byId("legend-whole").textContent = counts ? "" : `${ownTitle(app.tree)}, of ${wholeText(app.tree)}:`;
   byId("legend-small").querySelector("i").style.backgroundColor = app.palette.more;
 }
 
