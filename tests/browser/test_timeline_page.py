@@ -348,6 +348,7 @@ def test_a_range_has_its_totals_by_name(page: Any) -> None:
     assert page.locator("#range").is_hidden()
 
 
+@pytest.mark.slow
 def test_functions_and_the_spans_inside_them_keep_their_times(open_page: Any, tmp_path: Path) -> None:
     """Sampled for real: functions are on one track, spans on another."""
     pytest.importorskip("pyinstrument")

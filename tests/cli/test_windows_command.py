@@ -96,6 +96,7 @@ def test_the_cause_of_a_folder_without_windows_is_what_was_recorded(
     assert not_shown not in line
 
 
+@pytest.mark.slow
 def test_a_killed_program_keeps_its_windows(tmp_path: Path) -> None:
     done = run(tmp_path, "kill")
     assert done.returncode == 128 + signal.SIGKILL

@@ -116,6 +116,7 @@ def test_the_exit_code_is_whether_an_alert_fired(
     assert len(capsys.readouterr().out.splitlines()) == len(states)
 
 
+@pytest.mark.slow
 def test_a_recorded_program_raises_alerts_of_its_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

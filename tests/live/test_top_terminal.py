@@ -181,6 +181,7 @@ def test_a_view_without_colors_and_its_end_with_the_recording(
     assert view.modes_now == view.modes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_view_that_is_ended_changes_nothing_for_the_program(
     recorded: Recorded, terminal: Callable[..., OwnTerminal], number: signal.Signals

@@ -195,6 +195,7 @@ def test_a_soak_without_a_duration_is_refused(simulated: Any) -> None:
     assert asked == []
 
 
+@pytest.mark.slow
 def test_readings_take_no_memory_of_their_own() -> None:
     readings = SoakReadings(400, has_memory=True)
     for number in range(100):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -177,18 +178,21 @@ def check(steps: list[Step], *, in_order: bool) -> None:
         check_tree(run, in_order=in_order)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(programs(in_order=True))
 def test_nested_spans_are_recorded_as_they_were_entered(steps: list[Step]) -> None:
     check(steps, in_order=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(programs(in_order=False))
 def test_spans_that_end_in_any_order(steps: list[Step]) -> None:
     check(steps, in_order=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.lists(st.text(max_size=40), max_size=30))
 def test_names_come_back_exactly(names: list[str]) -> None:

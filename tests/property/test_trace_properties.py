@@ -116,6 +116,7 @@ def test_pieces_of_any_size_read_the_same(
     assert columns["start_ns"].tolist() == [start * 1000 for _, start, _, _ in rows]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(intervals, st.data())
 def test_a_damaged_trace_is_a_run_or_one_line(rows: list[tuple[int, int, int, str]], data: Any) -> None:

@@ -43,6 +43,7 @@ def print_tables(run):
 """
 
 
+@pytest.mark.slow
 def test_without_cupti_layers_are_timed_by_cuda_events(program: Any) -> None:
     facts = program(
         LAYERS_WITHOUT_CUPTI

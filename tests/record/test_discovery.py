@@ -287,6 +287,7 @@ class TestModulesMadePerCall:
         assert sum(calls for name, calls in counts.items() if name.startswith("Sequential")) == 300
         assert len(counts) < 50, "a name for each of 300 modules that each lived for one call"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("make", [nn.ReLU, lambda: nn.Sequential(nn.ReLU())], ids=["leaf", "block"])
     def test_no_leak(self, x: torch.Tensor, make: Any) -> None:
         def program(count: int) -> None:

@@ -157,6 +157,7 @@ def names_by_process(run: Path) -> list[list[str]]:
     return [names for (names,) in gpuprof.open(run).sql(query).fetchall()]
 
 
+@pytest.mark.slow
 def test_the_program_and_its_processes_do_what_they_did(
     folder: Path, done: subprocess.CompletedProcess[str]
 ) -> None:
@@ -170,6 +171,7 @@ def test_the_program_and_its_processes_do_what_they_did(
     assert ours == []
 
 
+@pytest.mark.slow
 def test_each_python_process_is_in_the_run(folder: Path, done: subprocess.CompletedProcess[str]) -> None:
     names = names_by_process(folder / "main.gpuprof")
     assert names == [
@@ -189,6 +191,7 @@ def test_each_python_process_is_in_the_run(folder: Path, done: subprocess.Comple
     assert names_by_process(folder / "own.gpuprof") == [["only its own"]]
 
 
+@pytest.mark.slow
 def test_processes_without_events_are_not(folder: Path, done: subprocess.CompletedProcess[str]) -> None:
     run = gpuprof.open(folder / "main.gpuprof")
     roots = run.sql("SELECT name FROM call_tree WHERE parent_id IS NULL").fetchall()
@@ -200,6 +203,7 @@ def test_processes_without_events_are_not(folder: Path, done: subprocess.Complet
     assert run.meta["totals"]["unfinished_spans"] == 2  # of the process that was killed, and that left
 
 
+@pytest.mark.slow
 def test_a_rank_has_its_name_and_does_not_pass_it_on(
     folder: Path, done: subprocess.CompletedProcess[str]
 ) -> None:
@@ -210,6 +214,7 @@ def test_a_rank_has_its_name_and_does_not_pass_it_on(
     assert named == [(f"rank 3 (process {process[0]})",)]
 
 
+@pytest.mark.slow
 def test_the_notes_of_a_process_name_it(folder: Path, done: subprocess.CompletedProcess[str]) -> None:
     meta = gpuprof.open(folder / "main.gpuprof").meta
     (note,) = [note for note in meta["notes"] if note["code"] == "own_recording"]
@@ -219,6 +224,7 @@ def test_the_notes_of_a_process_name_it(folder: Path, done: subprocess.Completed
     assert meta["layer_types"] == {"Module": {"Module": "Module"}}
 
 
+@pytest.mark.slow
 def test_what_outlives_the_program_continues(folder: Path, done: subprocess.CompletedProcess[str]) -> None:
     assert let_go(folder) == "continued"
     assert (folder / "late").read_text() == ""

@@ -53,6 +53,7 @@ def run(tmp_path: Path, run_python: Callable[..., Any]) -> Run:
     return start
 
 
+@pytest.mark.slow
 def test_torch(run: Run, tmp_path: Path) -> None:
     ended = run(PROGRAM, "--profiler", "torch")
     assert (ended.returncode, ended.stdout) == (0, "output --x\n"), ended.stderr
@@ -124,6 +125,7 @@ def test_pyinstrument(run: Run, tmp_path: Path) -> None:
     assert recorded.summary().by == "python"
 
 
+@pytest.mark.slow
 def test_cprofile(run: Run, tmp_path: Path) -> None:
     ended = run(PROGRAM, "--profiler", "cprofile")
     assert (ended.returncode, ended.stdout) == (0, "output --x\n"), ended.stderr

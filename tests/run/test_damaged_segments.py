@@ -135,6 +135,7 @@ def test_a_flipped_bit_in_a_tick_moves_nothing_else(copy_of: Callable[[], Path])
 LATEST_POINT = range(72, 88)
 
 
+@pytest.mark.slow
 def test_a_damaged_clock_in_the_header_is_noticed(copy_of: Callable[[], Path]) -> None:
     """A clock point that was damaged must be noticed: it would scale every time of the run."""
     whole = gpuprof.open(copy_of())

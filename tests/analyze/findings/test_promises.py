@@ -155,6 +155,7 @@ def test_a_faster_start_is_compared_as_a_whole(tmp_path: Path) -> None:
     assert (promise.outcome, promise.is_of_step, promise.got_ns) == (Outcome.HIT, False, 300 * MS)
 
 
+@pytest.mark.slow
 def test_the_score_is_kept_once_for_each_old_run(tmp_path: Path) -> None:
     before = recorded(tmp_path / "old.gpuprof", SLOW)
     other = recorded(tmp_path / "other.gpuprof", Planted(collect=20))

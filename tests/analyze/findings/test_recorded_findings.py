@@ -36,6 +36,7 @@ def train(folder: Path, *, collects: bool, fused: bool) -> gpuprof.Run:
     return recording.run
 
 
+@pytest.mark.slow
 def test_a_collection_in_each_step_is_found_in_a_recorded_program(tmp_path: Path) -> None:
     """It takes far more than 40% of a step."""
     run = train(tmp_path, collects=True, fused=True)

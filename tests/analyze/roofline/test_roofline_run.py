@@ -134,6 +134,7 @@ class Looping(nn.Module):
         return x
 
 
+@pytest.mark.slow
 def test_a_loop_in_a_layer_has_one_row_an_operator(profiled: Profiled) -> None:
     model, x = Looping(), torch.ones(2, 4)
     roofline = profiled(lambda: [model(x).sum().backward() for _ in range(2)], model).roofline()

@@ -314,6 +314,7 @@ print(json.dumps([
 """
 
 
+@pytest.mark.slow
 def test_stub_from_the_kernel_to_the_table(program: Any) -> None:
     answers = program(STUB_PROGRAM)
     whole, refused, again = answers

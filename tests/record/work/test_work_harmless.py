@@ -99,6 +99,7 @@ sys.exit(3)
 """
 
 
+@pytest.mark.slow
 def test_gpuprof_run_keeps_the_program_s_end(run_python: Any, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     done = run_python("-m", "gpuprof", "run", "--work", "--out", "r", "program.py")
