@@ -242,6 +242,21 @@ def test_a_function_that_is_most_of_a_span_has_the_place_and_time_of_the_span(
     assert finding.cost_run_ns == pytest.approx(STEPS * (5 + (own_ms if span else 0)) * MS, rel=0.05)
 
 
+def test_a_function_of_a_library_is_found_with_the_function_that_calls_it(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings())
+    for _ in range(STEPS):
+        with host.step(), host.function("training_step (train.py:5)"):
+            with host.span("model", "layer"):
+                host.operator("aten::mm", 20 * MS)
+            with host.function("Module.log (lightning/module.py:386)"):
+                host.operator("aten::item", 10 * MS)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    finding = next(each for each in found if each.rule is Rule.LOGGING)
+    assert finding.values["function"] == "Module.log (lightning/module.py:386)"
+    assert finding.values["caller"] == "training_step (train.py:5)"
+    assert "training_step (train.py:5)" in explanation(found, "r.gpuprof")
+
+
 def with_waited_time(path: Path, host: TrainingHost, waited: float) -> Findings:
     """Write a run whose main thread waited for so many ms, as the kernel counts it."""
     folder = host.write(path)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,7 @@ class Stretch:
     spans: tuple[int, ...] = ()
     is_sampled: bool = False
     logs: bool = False
+    caller: str | None = None
 
 
 def logging(record: ProgramRecord) -> list[Draft] | Missing:
@@ -151,6 +153,7 @@ def _logging_draft(record: ProgramRecord, stretch: Stretch, reads: float, all_re
         "function": stretch.function,
         "line": stretch.line,
         "span": stretch.span,
+        "caller": stretch.caller,
         "reads": reads,
         "all_reads": all_reads,
         "logs": stretch.logs,
@@ -256,11 +259,21 @@ def _functions(stacks: SampledStacks, in_model: Intervals, steps: StepTimes) -> 
     for function in dict.fromkeys(key for key in keys if key is not None):
         own_stacks = np.array([key == function for key in keys], dtype=bool)
         chosen = own_stacks[stacks.stack] & is_outside
-        logs = _writes_logs([frames for frames, own in zip(stacks.frames, own_stacks, strict=True) if own])
+        own_frames = [frames for frames, own in zip(stacks.frames, own_stacks, strict=True) if own]
         time = stacks.covered(chosen).without(in_model)
-        found.append(Stretch(time, function, is_sampled=True, logs=logs))
+        caller = _caller(function, own_frames, outside_of[own_stacks].tolist())
+        found.append(Stretch(time, function, is_sampled=True, logs=_writes_logs(own_frames), caller=caller))
     is_rest = np.array([key is None for key in keys], dtype=bool)[stacks.stack] & is_outside
     return [*found, *_lines(stacks, in_model, is_rest)]
+
+
+def _caller(function: str, stacks: list[tuple[str, ...]], times: list[float]) -> str | None:
+    """Return the function that calls another one for most of its time; None for one without a caller."""
+    sums: dict[str, float] = {}
+    for frames, time in zip(stacks, times, strict=True):
+        if place := frames.index(function):
+            sums[frames[place - 1]] = sums.get(frames[place - 1], 0.0) + time
+    return max(sums, key=lambda caller: sums[caller], default=None)
 
 
 def _frames_of_model(frames: list[tuple[str, ...]], outside: Any, total: Any) -> set[str]:
@@ -318,5 +331,5 @@ def _with_span(stretch: Stretch, spans: dict[str, tuple[Intervals, tuple[int, ..
     for name, (time, ids) in spans.items():
         both = int(stretch.time.covered_ns(time.begin_ns, time.end_ns).sum())
         if both >= _OF_SPAN * time.total_ns and both >= _IN_SPAN * stretch.time.total_ns:
-            return Stretch(time, stretch.function, stretch.line, name, ids, logs=stretch.logs)
+            return dataclasses.replace(stretch, time=time, span=name, spans=ids, is_sampled=False)
     return stretch

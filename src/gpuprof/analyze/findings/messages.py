@@ -71,6 +71,8 @@ def _where(values: Values) -> str:
 
 def _logging_title(values: Values) -> str:
     where = _where(values)
+    if values.get("span") is None and values.get("caller") is not None:  # missing in older results
+        where += f", called by {values['caller']}"
     if values["reads"] >= 1:
         reads = round(values["reads"])
         every = max(round(values.get("all_reads", 0)), reads)  # missing in older results
