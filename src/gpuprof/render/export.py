@@ -35,9 +35,12 @@ def _from_slices(write: Callable[[SliceSource, IO[bytes]], None]) -> Writer:
     return write_run
 
 
-def _write_folded(run: RunFolder, path: Path) -> None:
-    with path.open("wb") as file:
-        write_folded(run, file)
+def _from_run(write: Callable[[RunFolder, IO[bytes]], None]) -> Writer:
+    def write_run(run: RunFolder, path: Path) -> None:
+        with path.open("wb") as file:
+            write(run, file)
+
+    return write_run
 
 
 # By extension: where several fit, the longest counts.
@@ -46,7 +49,7 @@ FORMATS: dict[str, Writer] = {
     ".json": _from_slices(write_chrome),
     ".pt.trace.json": _from_slices(write_tensorboard),
     ".speedscope.json": _from_slices(write_speedscope),
-    ".folded": _write_folded,
+    ".folded": _from_run(write_folded),
     ".parquet": write_parquet,
 }
 
