@@ -129,6 +129,25 @@ def test_a_wait_is_a_leaf_below_the_function_that_waits() -> None:
     assert waits == {"lock.acquire (built-in)", UNKNOWN_WAIT}
 
 
+def test_a_wait_before_an_inner_span_belongs_to_the_sample_before() -> None:
+    program = Program()
+    wait = ("main", "load", "queue.get (built-in)")
+    inside = ("main", "call", *ENTER, "Net.forward (net.py:3)")
+    for begin in (100, 300):
+        program.span(-1, LAYER, "Net", begin + 60, begin + 150)
+        if begin == 100:
+            program.sample(begin, begin - 50, *wait, cpu_ns=0, queued_ns=0)
+        else:
+            program.sample(begin, begin - 50, "main", "other")
+            program.sample(begin + 10, begin + 9, *inside)  # misplaced by the clock: no wait of `other`
+        program.sample(begin + 100, begin + 10, *inside, cpu_ns=40, queued_ns=0)
+    program.stacks.threads[0].is_of_end = True
+    merged = program.merged()
+    assert merged["prog/main/load/queue.get (built-in)"][2] == 50 + 10
+    assert merged[f"prog/main/call/{UNKNOWN_WAIT}"][2] == 10
+    assert f"prog/main/other/{UNKNOWN_WAIT}" not in merged
+
+
 def test_a_wait_inside_a_span_is_taken_from_the_span() -> None:
     program = Program()
     program.span(-1, SPAN, "step", 100, 300)

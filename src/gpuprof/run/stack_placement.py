@@ -100,11 +100,12 @@ class FrameTimes:
     began. This time is open until the end. A sample directly in the outer span is one of its whole interval,
     of which other spans have a part: in proportion to these parts, its frames get the open time. So functions
     that call short spans have no time of the functions before them. A wait ended before the inner span began:
-    it belongs to the sample before. Spans with the same `holder` are equal, so that short ones are known.
+    it belongs to the sample before, if that is directly in the outer span. Spans with the same `holder` are
+    equal, so that short ones are known.
     """
 
     def __init__(self) -> None:
-        self._former: dict[int, int] = {}  # by holder: the group of the last sample directly in it
+        self._former = (NOTHING, 0)  # holder and group of the sample before
         self._lacking: dict[int, dict[int, int]] = {}  # by holder and group: what other spans have
         self._open: dict[int, dict[int, int]] = {}  # by holder and group around the inner span
 
@@ -112,19 +113,18 @@ class FrameTimes:
         self, sample: PlacedSample, holder_of: Callable[[int], int]
     ) -> Iterator[tuple[int, int, int, int]]:
         """Yield holder, group, time and wait, as far as the sample shows them."""
-        is_direct = True
+        former: tuple[int, int] | None = None
         for key, group, time_ns, waited in sample.by_span():
             holder = holder_of(key)
-            if is_direct:
-                is_direct = False
-                self._former[holder] = group
+            if former is None:
+                former, self._former = self._former, (holder, group)
                 if (other_ns := sample.duration_ns - max(time_ns, sample.waited_ns)) > 0:
                     lacking = self._lacking.setdefault(holder, {})
                     lacking[group] = lacking.get(group, 0) + other_ns
                 yield holder, group, time_ns, waited
                 continue
             if waited:
-                yield holder, self._former.get(holder, group), waited, waited
+                yield holder, former[1] if former[0] == holder else group, waited, waited
             if time_ns > waited:
                 open_ns = self._open.setdefault(holder, {})
                 open_ns[group] = open_ns.get(group, 0) + time_ns - waited
