@@ -134,12 +134,13 @@ def test_a_wait_before_an_inner_span_belongs_to_the_sample_before() -> None:
     wait = ("main", "load", "queue.get (built-in)")
     inside = ("main", "call", *ENTER, "Net.forward (net.py:3)")
     for begin in (100, 300):
-        program.span(-1, LAYER, "Net", begin + 60, begin + 150)
         if begin == 100:
             program.sample(begin, begin - 50, *wait, cpu_ns=0, queued_ns=0)
         else:
             program.sample(begin, begin - 50, "main", "other")
-            program.sample(begin + 10, begin + 9, *inside)  # misplaced by the clock: no wait of `other`
+            program.span(-1, OPERATOR, "aten::mm", begin + 5, begin + 12)
+            program.sample(begin + 10, begin, "main", "call", cpu_ns=10, queued_ns=0)
+        program.span(-1, LAYER, "Net", begin + 60, begin + 150)
         program.sample(begin + 100, begin + 10, *inside, cpu_ns=40, queued_ns=0)
     program.stacks.threads[0].is_of_end = True
     merged = program.merged()
