@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts load on a server of streams, here a stand-in without a model, and prints TTFT, TPOT, ITL and goodput.
 
-    python examples/load_openai.py [--rate 20] [--duration 2] [--serve 8000]
+    python examples/load_openai.py [--rate 40] [--duration 5] [--serve 8000]
 
 The server is compatible with chat/completions: it writes a token every 5 ms and counts them in `usage`.
 With `--serve` it only serves, for a load from the command line.
@@ -89,8 +89,8 @@ async def serve(port: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rate", type=float, default=20.0)
-    parser.add_argument("--duration", type=float, default=2.0)
+    parser.add_argument("--rate", type=float, default=40.0)
+    parser.add_argument("--duration", type=float, default=5.0)
     parser.add_argument("--serve", type=int, metavar="PORT")
     options = parser.parse_args()
     if options.serve is not None:

@@ -88,6 +88,20 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_request(
     refused_command(["load", target, *words, "--out", tmp_path / "file"], "cannot_write", "file")
 
 
+def test_a_folder_with_another_result_is_refused(target: str, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    words = ["load", target, "--rate", "3000", "--duration", "50ms", "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(cli, words).exit_code == 0
+    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    refused_command([*words, "--report", "md"], "exists")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
+def test_a_file_system_that_takes_no_files_is_refused_before_the_first_request(target: str) -> None:
+    refused_command(["load", target, "--rate", "10", "--out", "/proc/load"], "cannot_write")
+
+
 def test_figures_are_printed_before_they_are_written(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

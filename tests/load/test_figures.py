@@ -10,12 +10,14 @@ from queues import random_queue, served
 from gpuprof.bench.results.target import parse_target
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.load.figures import (
+    TargetJudgement,
     distribution_of,
     generator_lateness_s,
     judge,
     latencies_s,
     lateness_distribution,
     littles_law,
+    requests_needed,
     service_distribution,
 )
 from gpuprof.load.requests import RequestStatus
@@ -119,3 +121,35 @@ def test_too_few_requests_are_inconclusive() -> None:
     assert judge(rows, parse_target("p99<1s")).verdict is TargetVerdict.INCONCLUSIVE
     rows = served(np.arange(299) * 1_000_000, np.full(299, 1000))
     assert judge(rows, parse_target("p99<1s")).verdict is TargetVerdict.MET
+
+
+def test_a_run_of_as_many_requests_as_are_needed_has_a_verdict() -> None:
+    limit_s = -math.log(0.01) / (1 - 0.5) * 1e-3 * 3
+    target = parse_target(f"p99<{limit_s:.6f}s")
+    verdicts = []
+    for seed in range(12):
+        found = judge(random_queue(0.5, 1500, seed), target)
+        assert found.verdict is TargetVerdict.INCONCLUSIVE
+        needed = requests_needed(found, 1500, 0.99)
+        assert needed is not None
+        verdicts.append(judge(random_queue(0.5, needed, 100 + seed), target).verdict)
+    assert verdicts.count(TargetVerdict.MET) >= 10
+
+
+@pytest.mark.parametrize(
+    ("fractions", "needed"),
+    [
+        ((0.0, 0.0, 0.02), 2 * 1000 * 2),  # 0.02 / 0.01
+        ((0.0, 0.005, 0.015), 2 * 1000 * 4),  # (0.01 / 0.005) squared
+        ((0.005, 0.02, 0.03), 2 * 1000 * 2.25),  # (0.015 / 0.01) squared
+        ((0.0, 0.0099, 0.02), None),  # 10,000 times as many
+        ((0.0, 0.01, 0.02), None),
+        ((None, None, None), None),
+    ],
+)
+def test_how_many_requests_are_needed(
+    fractions: tuple[float | None, float | None, float | None], needed: float | None
+) -> None:
+    low, above, high = fractions
+    found = TargetJudgement(TargetVerdict.INCONCLUSIVE, above, low, high)
+    assert requests_needed(found, 1000, 0.99) == (None if needed is None else pytest.approx(needed, abs=2))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ STREAMED = stream_of(TEXT, TEXT, TEXT, b"data: [DONE]\n\n")
 
 
 def run(address: str, folder: Path, *words: str) -> Result:
+    shutil.rmtree(folder / "out", ignore_errors=True)
     command = [address, *words, "--out", str(folder / "out"), "--json"]
     return CliRunner().invoke(load, command, catch_exceptions=True)
 
@@ -37,10 +39,12 @@ def test_a_load_of_streams_has_their_figures_and_verdict(tmp_path: Path) -> None
     words = ["--model", "m", "--output-tokens", "3", "--rate", "100", "--duration", "500ms"]
     with serving({"/v1/chat/completions": respond_with(STREAMED)}) as server:
         address = at(server, "/v1", "openai+http")
-        met = run(address, tmp_path, *words, "--slo", "ttft_p50<60s")
         missed = run(address, tmp_path, *words, "--slo", "ttft_p50<1ns")
-        inconclusive = run(address, tmp_path, *words, "--slo", "ttft_p99.9<60s")
+        inconclusive = run(address, tmp_path, *words, "--slo", "itl_p99.9<60s")
+        refused = run(address, tmp_path, *words, "--slo", "ttft_p99.9<60s")
+        met = run(address, tmp_path, *words, "--slo", "ttft_p50<60s")
     assert (met.exit_code, missed.exit_code, inconclusive.exit_code) == (0, 1, 3)
+    assert getattr(refused.exception, "code", None) == "too_few_requests"
     found = json.loads(met.stdout)
     count = found["requests"]
     assert found["statuses"] == {"ok": count}

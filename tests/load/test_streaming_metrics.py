@@ -138,15 +138,15 @@ def test_what_is_no_objective(text: str) -> None:
 def test_verdicts_count_failures_and_need_enough_requests() -> None:
     [objective] = parse_stream_objectives(["ttft_p99<200ms"])
     fast = np.full(1000, 0.1)
-    assert objective.verdict(fast) is TargetVerdict.MET
-    assert objective.verdict(fast[:100]) is TargetVerdict.INCONCLUSIVE
+    assert objective.judge(fast).verdict is TargetVerdict.MET
+    assert objective.judge(fast[:100]).verdict is TargetVerdict.INCONCLUSIVE
     failed = np.where(np.arange(1000) % 33 == 0, np.inf, 0.1)
-    assert objective.verdict(failed) is TargetVerdict.MISSED
+    assert objective.judge(failed).verdict is TargetVerdict.MISSED
     # As many that failed together are one event.
-    assert objective.verdict(np.sort(failed)) is TargetVerdict.INCONCLUSIVE
-    assert objective.verdict(np.full(10, np.nan)) is TargetVerdict.INCONCLUSIVE
+    assert objective.judge(np.sort(failed)).verdict is TargetVerdict.INCONCLUSIVE
+    assert objective.judge(np.full(10, np.nan)).verdict is TargetVerdict.INCONCLUSIVE
     [mean] = parse_stream_objectives(["ttft_mean<200ms"])
-    assert (mean.verdict(fast), mean.verdict(failed)) == (TargetVerdict.MET, TargetVerdict.MISSED)
+    assert (mean.judge(fast).verdict, mean.judge(failed).verdict) == (TargetVerdict.MET, TargetVerdict.MISSED)
 
 
 def test_objectives_of_correlated_streams_cover() -> None:
@@ -158,7 +158,7 @@ def test_objectives_of_correlated_streams_cover() -> None:
         rows = random_queue(0.8, 5_000, seed)
         rows["first_ns"], rows["units"] = rows["end_ns"], 5
         seconds = StreamTimes.of(rows).seconds(StreamMetric.TTFT)
-        by_batches.append(objective.verdict(seconds))
+        by_batches.append(objective.judge(seconds).verdict)
         low, high = exact_share(int((seconds >= limit_s).sum()), len(seconds))
         independent.append(low <= 0.01 <= high)
     assert by_batches.count(TargetVerdict.INCONCLUSIVE) >= 27

@@ -49,7 +49,10 @@ def test_figures_of_streams() -> None:
     assert quantiles(summary, StreamMetric.ITL) == [0.01, 0.01, 0.01]
     assert (summary.requests, summary.tokens, summary.goodput.good) == (400, 1140, 0)
     assert summary.failures == {RequestStatus.OVERLOADED: 20}
-    assert [verdict for _, verdict in summary.verdicts] == [TargetVerdict.INCONCLUSIVE, TargetVerdict.MISSED]
+    assert [found.verdict for _, found in summary.judgements] == [
+        TargetVerdict.INCONCLUSIVE,
+        TargetVerdict.MISSED,
+    ]
     assert summary.verdict is TargetVerdict.MISSED
     assert summarize_streams(load_of(100, 0)).verdict is None
 

@@ -24,7 +24,7 @@ from gpuprof.cli.measuring import (
 from gpuprof.cli.options import numbers, seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
 from gpuprof.cli.usage import BadParameter, UsageError
-from gpuprof.load.out_folder import check_writable
+from gpuprof.load.out_folder import check_out
 from gpuprof.load.targets.address import is_address
 from gpuprof.text.units import counted
 
@@ -66,7 +66,7 @@ def _report_formats(_context: click.Context, _parameter: click.Parameter, value:
 
 
 def _folder(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
-    """Return the given folder, which may exist, or a new one."""
+    """Return the given folder, or a new one."""
     from gpuprof.record.supervise import free_name
 
     return str(free_name(RESULTS_FOLDER, suffix="")) if value is None else value
@@ -218,7 +218,8 @@ class LoadCommandOptions(SystemOptions):
     "--out",
     callback=_folder,
     metavar="DIR",
-    help=f"Write result.json and requests.parquet to DIR. Default: {RESULTS_FOLDER}, numbered if it exists.",
+    help="Write result.json and requests.parquet to DIR, a new or empty folder. Default: "
+    f"{RESULTS_FOLDER}, numbered if it exists.",
 )
 @click.option(
     "--report",
@@ -266,7 +267,7 @@ def load(options: LoadCommandOptions) -> None:
     if options.probe:
         _print_probe(options)
         return
-    check_writable(Path(options.out))
+    check_out(Path(options.out), may_exist=options.mlperf)  # each run has logs of its own there
     if options.mlperf:
         _mlperf(options)
         return

@@ -140,6 +140,27 @@ class TargetJudgement:
     is_correlated: bool = False
 
 
+def requests_needed(found: TargetJudgement, count: int, share: float) -> int | None:
+    """Return about how many requests an inconclusive target needs, if their fraction above it stays the same.
+
+    None where nothing is known, or the fraction is so close to 1 - q that 100 times as many are not enough.
+    """
+    above, low, high, limit = found.above, found.low, found.high, 1 - share
+    if above is None or low is None or high is None or above == limit:
+        return None
+    if above:
+        # The width of the interval is in proportion to one over the root of the number.
+        end = high if above < limit else low
+        factor = ((end - above) / (limit - above)) ** 2
+    else:
+        factor = high / limit  # without any above, its end is in proportion to one over the number
+    return math.ceil(_SPARE * count * factor) if 1 <= factor <= _MOST_TIMES else None
+
+
+_SPARE = 2  # the fraction of the longer run will be another one
+_MOST_TIMES = 100
+
+
 def judge(rows: Rows, target: LatencyTarget) -> TargetJudgement:
     """Judge the latencies of one run against a target."""
     return judge_seconds(latencies_s(rows), target)

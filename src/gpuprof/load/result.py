@@ -30,6 +30,7 @@ from gpuprof.load.figures import (
     lateness_distribution,
     littles_law,
     quantile,
+    requests_needed,
     service_distribution,
 )
 from gpuprof.load.probe import GENERATOR_BOUND
@@ -282,6 +283,8 @@ class LoadResult:
             )
         elif found.is_correlated and found.verdict is TargetVerdict.INCONCLUSIVE:
             yield load_warning("short_run", percent=100 * target.share)
+        else:
+            yield from undecided(target.text, target.share, found, len(self.rows))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON, without the rows; times are in seconds, and null is unavailable."""
@@ -439,11 +442,20 @@ def status_text(status: RequestStatus) -> str:
 def verdict_text(result: LoadResult) -> str | None:
     """Return whether the latency target is met, with the fraction above it; None without a target."""
     found, target = result.judgement, result.target
-    if found is None or target is None:
-        return None
+    return None if found is None or target is None else judgement_text(target.text, found)
+
+
+def judgement_text(target: str, found: TargetJudgement) -> str:
+    """Return the verdict on a target, with the fraction above it where that is known."""
     if found.above is None:
-        return f"{target.text}: {found.verdict}"
+        return f"{target}: {found.verdict}"
     return (
-        f"{target.text}: {found.verdict} ({format_share(found.above)} of the requests are above, 95% CI "
+        f"{target}: {found.verdict} ({format_share(found.above)} of the requests are above, 95% CI "
         f"{format_share(max(found.low or 0.0, 0.0))} to {format_share(found.high)})"
     )
+
+
+def undecided(target: str, share: float, found: TargetJudgement, count: int) -> Iterator[LoadWarning]:
+    """Yield how many requests an inconclusive target needs, if that is known."""
+    if found.verdict is TargetVerdict.INCONCLUSIVE and (needed := requests_needed(found, count, share)):
+        yield load_warning("undecided", target=target, limit=1 - share, requests=needed)

@@ -141,7 +141,7 @@ def server_of(target: Any, settings: LoadSettings) -> ServerTarget | None:
 
 def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOptions) -> ServerResult:
     from gpuprof.load.server_result import ServerResult, client_ceiling_per_s
-    from gpuprof.load.streaming_metrics import parse_stream_objectives
+    from gpuprof.load.streaming_metrics import StreamMetric, parse_stream_objectives
     from gpuprof.load.targets.client_process import drive_server, drive_server_closed
 
     check_no_model_options(settings.target, settings.system)
@@ -167,6 +167,9 @@ def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOp
         else:
             arrivals = _arrivals(settings, np.random.default_rng(settings.seed))
             check_requests(settings, len(arrivals))
+            for each in objectives:
+                if each.metric != StreamMetric.ITL:  # of which a request has many
+                    _check_requests(each.text, each.target.share, len(arrivals))
             load = drive_server(server, arrivals, Path(folder), how)
     environment = describe_environment() if options.describe else {}
     found = _result(load.driven, settings, client_ceiling_per_s(load), before, environment)
@@ -272,13 +275,16 @@ def check_requests(settings: LoadSettings, planned: int | None) -> None:
     """Raise BenchmarkError where the plan has fewer requests than the quantile of the target needs."""
     target = None if settings.slo is None else parse_target(settings.slo)
     planned = settings.count if planned is None else planned
-    if target is None or target.share is None or planned is None:
-        return
-    least = samples_needed(target.share)
-    if planned < least:
+    if target is not None:
+        _check_requests(target.text, target.share, planned)
+
+
+def _check_requests(text: str, share: float | None, planned: int | None) -> None:
+    least = 0 if share is None else samples_needed(share)
+    if planned is not None and planned < least:
         raise BenchmarkError(
             "too_few_requests",
-            f"--slo {target.text} needs {least:,} requests, and the plan has {planned:,}",
+            f"--slo {text} needs {least:,} requests, and the plan has {planned:,}",
             hint="use a longer --duration, a higher --rate or count, or a lower quantile",
         )
 

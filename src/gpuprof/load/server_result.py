@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +13,8 @@ import numpy as np
 
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.load.requests import write_rows
-from gpuprof.load.result import LoadResult
-from gpuprof.load.streaming_metrics import StreamObjective
+from gpuprof.load.result import LoadResult, undecided
+from gpuprof.load.streaming_metrics import StreamMetric, StreamObjective
 from gpuprof.load.streaming_summary import StreamSummary, summarize_streams
 from gpuprof.load.targets.client_process import ServerLoad
 from gpuprof.load.warnings import LoadWarning, load_warning
@@ -44,7 +45,13 @@ class ServerResult(LoadResult):
         """What a reader must know to judge the figures."""
         count = self.load.summary.unrequested
         more = (load_warning("unrequested_responses", responses=count),) if count else ()
-        return (*super().warnings, *more)
+        return (*super().warnings, *more, *self._undecided())
+
+    def _undecided(self) -> Iterator[LoadWarning]:
+        for objective, found in () if self.streams is None else self.streams.judgements:
+            share = objective.target.share
+            if share is not None and objective.metric != StreamMetric.ITL:
+                yield from undecided(objective.text, share, found, len(self.rows))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON, without the rows."""

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.bench.results.target import LatencyTarget, parse_target
-from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.figures import judge_seconds
+from gpuprof.load.figures import TargetJudgement, judge_seconds
 from gpuprof.load.requests import RequestStatus, Rows
 
 if TYPE_CHECKING:
@@ -143,13 +142,13 @@ class StreamObjective:
         """Return it as it is written."""
         return f"{self.metric.value}_{self.target.figure}<{self.target.limit_s * 1e3:g}ms"
 
-    def verdict(self, seconds: Floats) -> TargetVerdict:
-        """Return whether the figure is reliably on one side of the limit.
+    def judge(self, seconds: Floats) -> TargetJudgement:
+        """Judge whether the figure is reliably on one side of the limit.
 
         `seconds` are in the order of the requests, those of ITL in the order of the requests they belong to;
         NaN is none. Values of one load are correlated, and judged as its latencies (`judge_seconds`).
         """
-        return judge_seconds(seconds[~np.isnan(seconds)], self.target).verdict
+        return judge_seconds(seconds[~np.isnan(seconds)], self.target)
 
 
 def parse_stream_objectives(texts: Sequence[str]) -> list[StreamObjective]:

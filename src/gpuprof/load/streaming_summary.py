@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.bench.verdicts import TargetVerdict
+from gpuprof.load.figures import TargetJudgement
 from gpuprof.load.requests import RequestStatus
+from gpuprof.load.result import judgement_text
 from gpuprof.load.streaming_metrics import (
     Goodput,
     StreamMetric,
@@ -62,12 +64,12 @@ class StreamSummary:
     by_usage: int
     by_chunks: int
     goodput: Goodput
-    verdicts: tuple[tuple[StreamObjective, TargetVerdict], ...]
+    judgements: tuple[tuple[StreamObjective, TargetJudgement], ...]
 
     @property
     def verdict(self) -> TargetVerdict | None:
         """Return the verdict of all objectives, None without any."""
-        found = {verdict for _, verdict in self.verdicts}
+        found = {judgement.verdict for _, judgement in self.judgements}
         order = (TargetVerdict.MISSED, TargetVerdict.INCONCLUSIVE, TargetVerdict.MET)
         return next((each for each in order if each in found), None)
 
@@ -89,7 +91,7 @@ class StreamSummary:
                 "per_second": self.goodput.per_second,
             },
             "objectives": [
-                {"objective": each.text, "verdict": verdict.value} for each, verdict in self.verdicts
+                {"objective": each.text, "verdict": found.verdict.value} for each, found in self.judgements
             ],
         }
 
@@ -114,7 +116,7 @@ class StreamSummary:
         if self.failures:
             each = (f"{status.name.lower()} {count}" for status, count in self.failures.items())
             lines.append(f"! {counted(sum(self.failures.values()), 'request')} failed: {', '.join(each)}")
-        lines += [f"{objective.text}: {verdict.value}" for objective, verdict in self.verdicts]
+        lines += [judgement_text(objective.text, found) for objective, found in self.judgements]
         return lines
 
 
@@ -154,7 +156,7 @@ def summarize_streams(load: ServerLoad, objectives: Sequence[StreamObjective] = 
         by_usage=load.summary.streams_by_usage,
         by_chunks=load.summary.streams_by_chunks,
         goodput=goodput(times, objectives, duration_s, longest_intervals_s(tokens, len(rows))),
-        verdicts=tuple((each, each.verdict(seconds[each.metric])) for each in objectives),
+        judgements=tuple((each, each.judge(seconds[each.metric])) for each in objectives),
     )
 
 

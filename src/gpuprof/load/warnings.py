@@ -19,6 +19,8 @@ _MESSAGES = Messages(
         "not_steady": "the queue is not in a steady state: {in_system:.4g} requests were in the system, and "
         "rate times latency is {rate_times_latency:.4g}",
         "too_few_requests": "too few requests for p{percent:g} (n={requests:,}, needs {least:,})",
+        "undecided": "{target} is inconclusive: the interval of the fraction above it contains {limit:.3%}; "
+        "about {requests:,} requests are needed",
         "short_run": "waiting requests delay the ones after them for longer than a twentieth of the run: "
         "its p{percent:g} has no reliable verdict; run longer",
         "failed_requests": "{failed:,} of {requests:#request} failed or had no response; failed ones count "
