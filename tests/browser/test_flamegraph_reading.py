@@ -324,6 +324,7 @@ def test_the_legend_is_above_the_picture_and_names_what_is_drawn(open_page: Any,
     )
     assert len(set(colors)) == len(kinds)
     assert page.locator("#legend-small").is_hidden()
+    assert page.locator("#legend-whole").inner_text() == "Self time, of 125 ms:"
 
 
 def test_the_legend_explains_gray_cells_where_there_are_any(open_page: Any) -> None:

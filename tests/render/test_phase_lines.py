@@ -69,7 +69,8 @@ def test_of_many_ranks_the_extreme_ones_are_shown() -> None:
     assert lines == [
         (
             "3 ranks",
-            "8 steps each, median 3.00 s (rank 0) to 4.00 s (rank 1), the others wait for rank 1",
+            "8 steps each, median 3.00 s (rank 0) to 4.00 s (rank 1), "
+            "collectives 12.5% (rank 1) to 50.0% (rank 0), the others wait for rank 1",
         ),
         (
             "mean step",
@@ -89,8 +90,16 @@ def test_a_wait_that_a_part_of_the_step_has_is_not_repeated() -> None:
     assert alone["waits"] == "sleep 25.0%, in the backward pass 12.5%"
     unknown = dataclasses.replace(steps, parts={**parts, "data": None})
     assert "workers 50.0%" in dict(phase_lines(Phases(SECOND, SECOND, None, unknown, 0, 0)))["waits"]
-    ranks = tuple(RankSteps(number, 100 + number, steps, 0.3, 0.2) for number in range(2))
+    ranks = tuple(RankSteps(number, 100 + number, steps, 0.21, 0.2) for number in range(2))
     assert dict(phase_lines(Phases(SECOND, SECOND, None, None, 0, 0, ranks)))["waits"] == "sleep 25.0%"
+
+
+def test_operations_next_to_the_calls_of_the_model_keep_their_fraction() -> None:
+    steps = dataclasses.replace(STEPS, waits={WAIT_IN_BACKWARD: 0.3})
+    ranks = tuple(RankSteps(number, 100 + number, steps, 0.7 - number / 2, 0.001) for number in range(2))
+    found = dict(phase_lines(Phases(SECOND, SECOND, None, None, 0, 0, ranks)))
+    assert "collectives 20.0% (rank 1) to 70.0% (rank 0)" in found["2 ranks"]
+    assert found["waits"] == "in the backward pass 30.0%"
 
 
 def test_wall_times_of_ranks_have_names() -> None:

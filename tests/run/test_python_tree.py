@@ -129,6 +129,50 @@ def test_a_wait_is_a_leaf_below_the_function_that_waits() -> None:
     assert waits == {"lock.acquire (built-in)", UNKNOWN_WAIT}
 
 
+def test_one_sample_gets_at_most_twice_what_other_spans_have_of_its_interval() -> None:
+    program = Program(duration=5200)
+    for begin in range(0, 5000, 100):
+        program.span(-1, OPERATOR, "aten::mm", begin + 40, begin + 100)
+        program.sample(begin + 90, begin, "main", "work")
+    program.span(-1, OPERATOR, "aten::mm", 5050, 5070)
+    program.sample(5100, 5050, "generator")
+    program.stacks.threads[0].is_of_end = True
+    merged = program.merged()
+    assert merged["prog/generator"][2] == 30 + 2 * 20
+    assert merged["prog/main/work"][2] == 50 * 40 - 2 * 20
+
+
+def test_functions_of_other_times_get_no_time() -> None:
+    program = Program(duration=1_000_000)
+    for number in range(600):
+        begin = 1000 * number
+        function = "evaluate" if number < 300 else "train"
+        program.span(-1, OPERATOR, function, begin + 500, begin + 1000)
+        is_inside = number % 2 == 0
+        program.sample(begin + (900 if is_inside else 450), begin - 100, "main", function)
+    program.stacks.threads[0].is_of_end = True
+    merged = program.merged()
+    assert merged["prog/main/evaluate"][2] == pytest.approx(merged["prog/main/train"][2], rel=0.01)
+
+
+def test_a_span_of_which_a_part_is_a_wait_has_the_time_of_its_interval() -> None:
+    # As above, but the thread waits inside the span.
+    program = Program(duration=1_600_000)
+    for begin in range(0, program.duration, 1600):
+        program.span(-1, LAYER, "Net", begin + 400, begin + 1300)
+    since = 0
+    while (taken := since + 1009) < program.duration:
+        at = (since + 10) % 1600
+        function = next(name for name, end in (("load", 400), ("call", 1300), ("log", 1600)) if at < end)
+        inside = (*ENTER, "Net.forward (net.py:3)") if function == "call" else ()
+        waits = sum(400 <= moment % 1600 < 1300 for moment in range(since, taken))
+        program.sample(taken, since, "main", function, *inside, cpu_ns=1009 - waits, queued_ns=0)
+        since = taken
+    merged = program.merged()
+    total = {name: merged[f"prog/main/{name}"][1] for name in ("load", "log")}
+    assert total["load"] / total["log"] == pytest.approx(400 / 300, rel=0.05)
+
+
 def test_a_wait_before_an_inner_span_belongs_to_the_sample_before() -> None:
     program = Program()
     wait = ("main", "load", "queue.get (built-in)")

@@ -25,6 +25,7 @@ _SHOWN_FUNCTIONS = 2
 _IMPORT_PHASES = {FIRST_STEP: "the first step", LATER: "later steps"}
 _SHOWN_WAITS = 3
 _LEAST_WAIT = 0.02  # of a step, to be shown
+_MOST_OVERLAPPED = 0.05  # of a step, in collective operations next to the model's calls
 _SHOWN_DIFFERENCE = 0.02  # of a part of a step, from the rank with least to that with most
 _PART_TEXTS = {"data": "waiting for data", "waiting": "waiting for collectives", "other": "other Python"}
 _OTHER_TEXTS = {
@@ -227,9 +228,10 @@ def _parts_of_ranks(ranks: Sequence[RankSteps]) -> str:
 
 
 def _has_waiting(ranks: Sequence[RankSteps]) -> bool:
-    """Whether the wait for collective operations is a part of the printed step."""
+    """Whether the wait for collective operations is a part of the printed step, and about all of them."""
     return any(each.waiting for each in ranks) and all(
-        each.steps.parts["other"] is not None for each in ranks
+        each.steps.parts["other"] is not None and each.collectives - each.waiting < _MOST_OVERLAPPED
+        for each in ranks
     )
 
 

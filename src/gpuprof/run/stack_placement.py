@@ -97,46 +97,65 @@ class FrameTimes:
     """Divides the time of a thread's samples among the frames below spans.
 
     A sample inside an inner span does not show which functions ran in the outer span before the inner one
-    began. This time is open until the end. A sample directly in the outer span is one of its whole interval,
-    of which other spans have a part: in proportion to these parts, its frames get the open time. So functions
-    that call short spans have no time of the functions before them. A wait ended before the inner span began:
-    it belongs to the sample before, if that is directly in the outer span. Spans with the same `holder` are
-    equal, so that short ones are known.
+    began: this time is open. A sample directly in the outer span is one of its whole interval, of which other
+    spans have a part. In proportion to this part its frames get the open time, at most twice as much. What is
+    left belongs to the frames around the inner spans. So functions that call short spans have no time of the
+    functions before them. Only samples of about the same time are compared, and spans with the same `holder`
+    are equal.
+
+    A wait ended before the inner span began: it belongs to the sample before, if that is directly in the same
+    outer span.
     """
 
     def __init__(self) -> None:
-        self._former = (NOTHING, 0)  # holder and group of the sample before
-        self._lacking: dict[int, dict[int, int]] = {}  # by holder and group: what other spans have
-        self._open: dict[int, dict[int, int]] = {}  # by holder and group around the inner span
+        self._count = 0
+        self._former = (NOTHING - 1, 0)  # span and group of the sample before
+        # By holder: open time by group around the inner span, and what samples in the holder lack by group.
+        self._open: dict[int, dict[int, int]] = {}
+        self._lacking: dict[int, dict[int, int]] = {}
 
     def of(
         self, sample: PlacedSample, holder_of: Callable[[int], int]
     ) -> Iterator[tuple[int, int, int, int]]:
-        """Yield holder, group, time and wait, as far as the sample shows them."""
+        """Yield holder, group, time and wait, as far as the sample shows them, and what it decides."""
         former: tuple[int, int] | None = None
         for key, group, time_ns, waited in sample.by_span():
             holder = holder_of(key)
             if former is None:
-                former, self._former = self._former, (holder, group)
-                if (other_ns := sample.duration_ns - max(time_ns, sample.waited_ns)) > 0:
-                    lacking = self._lacking.setdefault(holder, {})
-                    lacking[group] = lacking.get(group, 0) + other_ns
+                former, self._former = self._former, (key, group)
+                _add(self._lacking, holder, group, sample.duration_ns - time_ns)
                 yield holder, group, time_ns, waited
                 continue
             if waited:
-                yield holder, former[1] if former[0] == holder else group, waited, waited
-            if time_ns > waited:
-                open_ns = self._open.setdefault(holder, {})
-                open_ns[group] = open_ns.get(group, 0) + time_ns - waited
+                yield holder, former[1] if former[0] == key else group, waited, waited
+            _add(self._open, holder, group, time_ns - waited)
+        self._count += 1
+        if self._count == _COMPARED:
+            yield from self.rest()
 
     def rest(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the open time; without a sample directly in the span to the frames around inner ones."""
-        for holder, own in self._open.items():
-            lacking = self._lacking.get(holder, own)
-            total = sum(own.values())
-            parts = shared(total, list(lacking.values()))
-            for group, time_ns in zip(lacking, parts, strict=True):
-                yield holder, group, time_ns, 0
+        """Yield the open time, and begin again."""
+        for holder, around in self._open.items():
+            open_ns, lacking = sum(around.values()), self._lacking.get(holder, {})
+            given = min(open_ns, _MOST_TIMES * sum(lacking.values()))
+            for groups, time_ns in ((lacking, given), (around, open_ns - given)):
+                for group, part in zip(groups, shared(time_ns, list(groups.values())), strict=False):
+                    yield holder, group, part, 0
+        self._count = 0
+        self._open.clear()
+        self._lacking.clear()
+
+
+# Consecutive samples: a quarter of a second at 1 kHz, in which the functions of several steps are seen.
+_COMPARED = 256
+# Stacks that change while they are read are dropped, more often those directly in a span.
+_MOST_TIMES = 2
+
+
+def _add(sums: dict[int, dict[int, int]], holder: int, group: int, time_ns: int) -> None:
+    if time_ns > 0:
+        own = sums.setdefault(holder, {})
+        own[group] = own.get(group, 0) + time_ns
 
 
 def shared(total: int, weights: list[int]) -> list[int]:

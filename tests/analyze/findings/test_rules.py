@@ -372,6 +372,11 @@ def test_each_rule_has_its_texts(texts: Messages) -> None:
     assert texts.codes == {rule.value for rule in Rule}
 
 
+def test_a_name_adds_no_line_to_a_fix() -> None:
+    fix = FIXES.text("slow_rank", {"rank": 1, "others": 1, "function": "load (a\nrm.py:3)"})
+    assert "\n" not in fix
+
+
 def test_values_that_are_read_elsewhere_are_not_those_of_the_function() -> None:
     values = {"function": "log (a.py:1)", "line": None, "span": None, "reads": 3.0, "logs": False}
     assert TITLES.text("logging", {**values, "all_reads": 3.0}) == TITLES.text("logging", values)

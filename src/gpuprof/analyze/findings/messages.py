@@ -172,7 +172,7 @@ def _slow_rank_fix(values: Values) -> str:
     fix = "give each rank the same amount of work, as batches of equal length"
     if values.get("function") is None:
         return fix
-    return f"make {values['function']} as fast as on the other ranks; or {fix}"
+    return f"make {escape_text(values['function'])} as fast as on the other ranks; or {fix}"
 
 
 TITLES = Messages(

@@ -90,12 +90,15 @@ def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]
         lines.append(("finding", f"{title(each)}. {gain_text(each, findings.mean_step_ns).capitalize()}"))
         if number == 0:
             first, *more = repair(each).split("\n")
-            is_named = each.places.function in each.values.values()  # in the title
+            # The title has the function, if it has no span.
+            is_named = each.places.function in each.values.values() and each.values.get("span") is None
             where = [] if is_named or each.places.function is None else [("where", place_text(each))]
             lines += [("evidence", _evidence(each)), *where, ("fix", first)]
             lines += [("", line) for line in more]
     if not lines:
-        return [("finding", f"{NOTHING_FOUND}: gpuprof explain {run} lists the rules")]
+        rules = len(findings.results)
+        known = sum(each.verdict is not Verdict.UNKNOWN for each in findings.results)
+        return [("finding", f"{NOTHING_FOUND} ({known} of {rules} rules searched): gpuprof explain {run}")]
     lines.append(("check", check_command(run)))
     return [(label, escape_text(text)) for label, text in lines]
 
