@@ -24,7 +24,7 @@ from gpuprof.load.result import LoadSettings
 from gpuprof.load.run import DURATION_S
 from gpuprof.load.targets.address import is_address
 from gpuprof.text.sanitize import escape_text
-from gpuprof.text.units import counted, format_duration
+from gpuprof.text.units import counted, format_duration, format_number
 
 FILE = "mlperf.json"
 _LABEL_WIDTH = 25
@@ -99,7 +99,7 @@ class LoadgenComparison:
         ours, settings = self.ours, self.loadgen.settings
         lines = [f"{escape_text(self.target)}: MLPerf-style {settings.scenario}, run by LoadGen"]
         queries = counted(ours.queries, "query", "queries")
-        lines.append(f"{queries} in {ours.duration_s:,.4g} s, {ours.samples_per_s:,.4g} samples/s")
+        lines.append(f"{queries} in {ours.duration_s:,.4g} s, {format_number(ours.samples_per_s)} samples/s")
         if ours.quantile is not None and ours.latency_s is not None:
             percentile = format_duration(ours.latency_s * 1e9)
             lines.append(f"p{100 * ours.quantile:g} latency: {percentile}")

@@ -75,9 +75,11 @@ _TEMPLATES: dict[str, Template] = {
     "short_runs": "each run has {requests:#request}, which are correlated and count as {effective:,.0f} "
     "independent ones; p{percent:g} needs {least:,}, in runs of about {needed:,} requests",
     # Search of the highest rate
-    "never_met": "no rate was shown to meet the target; the lowest was {rate:.4g}/s",
-    "never_missed": "no rate was shown to miss the target; the highest was {rate:.4g}/s",
-    "rates_left": "the search ended after {rates:#rate}; rates between {low:.4g}/s and {high:.4g}/s are open",
+    "never_met": "no rate was shown to meet the target; the lowest was {rate:rate}",
+    "never_missed": "no rate was shown to miss the target; the highest was {rate:rate}",
+    "rates_left": "the search ended after {rates:#rate}; rates between {low:rate} and {high:rate} are open",
+    "not_in_order": "the rates are not in order: {missed:rate} is missed, and {rate:rate} is {verdict}; "
+    "repeat on a quieter machine, or with more --runs",
     # Tests of several runs
     "all_failed": "stopped: every request failed (n={requests:,}; {cause})",
     "cannot_continue": "stopped: {error}",
