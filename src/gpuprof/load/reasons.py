@@ -51,7 +51,7 @@ def _drift(what: str, more: str = "") -> Callable[[Values], str]:
         base = "per minute" if minutes == 1 else f"in {values['seconds']:.3g} s"
         return (
             f"service time (median {median}): change of {low} to {high} {base} (95% CI), {what} "
-            f"{100 * values['margin'] * minutes:.2g}%{more}"
+            f"{100 * values['margin'] * minutes:.2g}%{more.format_map(values)}"
         )
 
     return text
@@ -85,6 +85,7 @@ _TEMPLATES: dict[str, Template] = {
     "cannot_continue": "stopped: {error}",
     # Leaks, drift, throttling
     "unavailable": "{meter}: cannot be read on this machine",
+    "other_process": "{meter}: cannot be read: the target is another process",
     "short_series": "{meter}: too few readings (n={readings}, needs {least})",
     "grows": "{meter}: growth of {low:.3g} to {high:.3g} {unit} per request (95% CI), above the margin of "
     "{margin:.3g}",
@@ -96,6 +97,9 @@ _TEMPLATES: dict[str, Template] = {
     "faster_over_time": _drift("below the margin of"),
     "steady": _drift("within the margin of"),
     "drift_open": _drift("and the margin is", ": run longer"),
+    "slower_in_short_test": _drift(
+        "above the margin of", ": shorter than {least_s:g} s after the warm-up: run longer"
+    ),
     "throttled_slower": _throttled("service took {low:.1%} to {high:.1%} longer (95% CI)"),
     "throttled_harmless": _throttled("service took at most {high:.1%} longer (95% CI)"),
     "not_throttled": "{cause}: throttled in none of {intervals:#interval} between readings",
