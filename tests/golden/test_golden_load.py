@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden_files import GoldenFiles
+from queues import served
 from simulated_load import Part, layer, operator, wait, with_rare
 
 import gpuprof
 from gpuprof.bench.results.target import parse_target
 from gpuprof.load.leaks import MemoryLevels, Meter
-from gpuprof.load.result import LoadSettings
+from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
 from gpuprof.load.search import find_max_rate
 from gpuprof.load.several_runs import MaxRateResult
 from gpuprof.load.soak import soak_report
@@ -29,6 +30,16 @@ def test_the_slowest_requests(golden: GoldenFiles, tmp_path: Path) -> None:
     load.requests[-1]["span_id"] = None
     run = gpuprof.open(load.write(tmp_path / "profile.gpuprof"))
     golden.check("load/slowest.txt", str(run.requests()))
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "every_ns"), [("load", 4.0, 246_400_000), ("fast_load", 15_440.0, 64_767)]
+)
+def test_one_load(golden: GoldenFiles, name: str, rate: float, every_ns: int) -> None:
+    rows = served(np.arange(80, dtype=np.int64) * every_ns, np.full(80, every_ns // 2))
+    run = LoadRun(10**9, int(rows["end_ns"].max()))
+    settings = LoadSettings("f", "server", "poisson", rate=rate, duration_s=80 / rate)
+    golden.check(f"load/{name}.txt", str(LoadResult(settings, run, rows)))
 
 
 @pytest.mark.parametrize(("name", "slow_ms"), [("search", 30.0), ("disturbed_search", 263.0)])

@@ -20,6 +20,7 @@ from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.loadgen import LoadgenResult, LoadgenSettings, run_loadgen
 from gpuprof.load.mlperf import RULES, MlperfScenario, ScenarioResult, ScenarioVerdict, judge
+from gpuprof.load.reasons import LoadReason, reason
 from gpuprof.load.result import LoadSettings
 from gpuprof.load.run import DURATION_S
 from gpuprof.load.targets.address import is_address
@@ -55,6 +56,20 @@ class LoadgenComparison:
         is_missed = self.ours.verdict is ScenarioVerdict.INVALID
         return TargetVerdict.MISSED if is_missed else TargetVerdict.INCONCLUSIVE
 
+    @property
+    def advice(self) -> LoadReason | None:
+        """What may make a run valid that LoadGen calls invalid and that missed no bound; None for others.
+
+        Except for server, LoadGen plans its queries by an expected rate. One that was measured while the
+        machine was busy is too low, and the run ends early.
+        """
+        if self.verdict is not TargetVerdict.INCONCLUSIVE:
+            return None
+        ours = self.ours
+        if ours.scenario is MlperfScenario.SERVER or ours.duration_s <= 0:
+            return reason("repeat_longer")
+        return reason("repeat_faster", rate=ours.queries / ours.duration_s)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; times are in seconds."""
         found, settings = self.loadgen, self.loadgen.settings
@@ -78,6 +93,7 @@ class LoadgenComparison:
                 "same_settings": self.ours.to_dict(),
                 "rules_of_mlperf": self.by_rules.to_dict(),
                 "verdict": str(self.verdict),
+                "advice": None if (advice := self.advice) is None else advice.to_dict(),
             }
         )
         return plain
@@ -110,7 +126,9 @@ class LoadgenComparison:
         }
         lines += ["", *(f"{name:<{_LABEL_WIDTH}}{verdict}" for name, verdict in verdicts.items())]
         lines += [f"  {each}" for each in self.by_rules.reasons]
-        return "\n".join([*lines, *(f"warning: {each}" for each in self._warnings())])
+        lines += [f"warning: {each}" for each in self._warnings()]
+        lines += [] if (advice := self.advice) is None else [f"hint: {advice}"]
+        return "\n".join(lines)
 
     def _warnings(self) -> Iterator[str]:
         if not self.is_same_verdict:

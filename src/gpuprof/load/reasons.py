@@ -70,6 +70,9 @@ _TEMPLATES: dict[str, Template] = {
     "as many, {least:,} queries are needed",
     "latency_bound": "p{percent:g} of {latency_s:time} is above the bound of {bound_s:time}",
     "failed_queries": "{failed:,} of {queries:#query/queries} failed or had no response",
+    "repeat_longer": "repeat on a quieter machine, or with a longer --duration",
+    "repeat_faster": "repeat on a quieter machine, with a longer --duration, or with a --rate above the "
+    "measured {rate:rate}",
     # Intervals of queues
     "too_few_runs": "too few independent runs (n={runs}, needs {least})",
     "short_runs": "each run has {requests:#request}, which are correlated and count as {effective:,.0f} "

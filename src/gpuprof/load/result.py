@@ -405,6 +405,9 @@ def _rates(result: LoadResult) -> str:
     found = f"{counted(len(result.rows), 'request')}, {format_rate(result.achieved_rate)} achieved"
     if result.planned_rate is not None:
         found += f" of {format_rate(result.planned_rate)} planned"
+        asked = result.settings.rate
+        if asked is not None and format_rate(asked) != format_rate(result.planned_rate):
+            found += f" for a rate of {format_rate(asked)}"
     if result.units_per_s > result.achieved_rate * 1.001:
         found += f", {format_number(result.units_per_s)} units/s"
     failed = {status: count for status, count in result.statuses.items() if status.name != "OK"}
