@@ -61,14 +61,15 @@ class LoadgenComparison:
         """What may make a run valid that LoadGen calls invalid and that missed no bound; None for others.
 
         Except for server, LoadGen plans its queries by an expected rate. One that was measured while the
-        machine was busy is too low, and the run ends early.
+        machine was busy is too low, and the run stops early.
         """
         if self.verdict is not TargetVerdict.INCONCLUSIVE:
             return None
         ours = self.ours
-        if ours.scenario is MlperfScenario.SERVER or ours.duration_s <= 0:
+        if ours.scenario is MlperfScenario.SERVER:
             return reason("repeat_longer")
-        return reason("repeat_faster", rate=ours.queries / ours.duration_s)
+        # Of streams it is queries a second, of offline samples.
+        return reason("repeat_faster", rate=ours.samples_per_s / RULES[ours.scenario].samples_per_query)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; times are in seconds."""
