@@ -8,11 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden_files import GoldenFiles
+from queues import served
 from simulated_load import Part, layer, operator, wait, with_rare
 
 import gpuprof
+from gpuprof.bench.results.target import parse_target
 from gpuprof.load.leaks import MemoryLevels, Meter
-from gpuprof.load.result import LoadSettings
+from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
+from gpuprof.load.search import find_max_rate
+from gpuprof.load.several_runs import MaxRateResult
 from gpuprof.load.soak import soak_report
 from gpuprof.load.soak_run import SoakResult
 from gpuprof.load.throttling import ThrottleCause, ThrottleReading
@@ -26,6 +30,30 @@ def test_the_slowest_requests(golden: GoldenFiles, tmp_path: Path) -> None:
     load.requests[-1]["span_id"] = None
     run = gpuprof.open(load.write(tmp_path / "profile.gpuprof"))
     golden.check("load/slowest.txt", str(run.requests()))
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "every_ns"), [("load", 4.0, 246_400_000), ("fast_load", 15_440.0, 64_767)]
+)
+def test_one_load(golden: GoldenFiles, name: str, rate: float, every_ns: int) -> None:
+    rows = served(np.arange(80, dtype=np.int64) * every_ns, np.full(80, every_ns // 2))
+    run = LoadRun(10**9, int(rows["end_ns"].max()))
+    settings = LoadSettings("f", "server", "poisson", rate=rate, duration_s=80 / rate)
+    golden.check(f"load/{name}.txt", str(LoadResult(settings, run, rows)))
+
+
+@pytest.mark.parametrize(("name", "slow_ms"), [("search", 30.0), ("disturbed_search", 263.0)])
+def test_the_highest_rate(golden: GoldenFiles, name: str, slow_ms: float) -> None:
+    # A p90 of 19 ms up to 19,500/s, where it is 20 ms; the second search is disturbed at 19,195.3125/s.
+    p90_ms = {19_500.0: 20.0, 19_195.3125: slow_ms if name == "disturbed_search" else 19.0}
+
+    def measure(rate: float, seed: int) -> np.ndarray:
+        p90_s = p90_ms.get(rate, 19.0 if rate < 19_500 else slow_ms) / 1_000
+        return p90_s * np.random.default_rng(seed).uniform(0, 1 / 0.9, 2_000)
+
+    found = find_max_rate(measure, parse_target("p90<20ms"), 9_750)
+    settings = LoadSettings("f", "server", rate=9_750.0, slo="p90<20ms")
+    golden.check(f"load/{name}.txt", str(MaxRateResult(settings, found)))
 
 
 def test_a_plan_of_one_machine(golden: GoldenFiles) -> None:

@@ -6,12 +6,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from refusals import refused_command
 
 from gpuprof.cli.main import cli
 from gpuprof.load import loadgen
+from gpuprof.load.loadgen import LoadgenResult, LoadgenSettings
+from gpuprof.load.loadgen_run import LoadgenComparison
+from gpuprof.load.mlperf import RULES, MlperfScenario, Queries, judge
 
 MODEL = "import time\ndef build():\n    return lambda: time.sleep(0.001)\n"
 
@@ -74,3 +78,41 @@ def test_what_loadgen_has_not_is_refused(words: list[str]) -> None:
 def test_without_loadgen_there_is_a_hint(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loadgen.importlib.util, "find_spec", lambda _name: None)
     refused_command([*words, "--scenario", "offline"], "not_installed", "gpuprof-native[load]")
+
+
+def compared(
+    scenario: MlperfScenario, *, least_s: float = 10.0, bound_s: float = 1.0, is_valid: bool = False
+) -> LoadgenComparison:
+    """Return a run of 1,001 queries of 4 ms in 5 s, which is too short if `least_s` is more."""
+    sent = np.arange(1_001, dtype=np.int64) * 5_000_000
+    rules = RULES[scenario].with_duration(least_s).with_bound(bound_s)
+    ours = judge(Queries(sent, sent, sent + 4_000_000, np.ones_like(sent)), rules)
+    settings = LoadgenSettings(scenario, 200.0, least_s, latency_bound_s=bound_s)
+    warnings = ("Please update the relevant expected latency or target qps in the TestSettings.",)
+    found = LoadgenResult(
+        settings, is_valid, True, least_s <= 5, True, True, 1_001, {}, (), warnings, Path("logs")
+    )
+    return LoadgenComparison("model.py:build", found, ours, ours)
+
+
+def test_a_run_that_stopped_early_has_advice_with_the_rate_that_was_measured() -> None:
+    found = compared(MlperfScenario.SINGLE_STREAM)
+    assert found.advice is not None
+    assert found.advice.code == "repeat_faster"
+    assert found.advice.values["rate"] == pytest.approx(1_001 / 5.004)  # to the last end
+    streams = compared(MlperfScenario.MULTI_STREAM).advice
+    assert streams is not None
+    assert streams.values["rate"] == pytest.approx(1_001 / 5.004)  # not samples, of which a query has 8
+    assert str(found).splitlines()[-1] == f"hint: {found.advice}"
+    assert found.to_dict()["advice"]["code"] == "repeat_faster"
+    # The rate of server is the target: a higher one is another test.
+    server = compared(MlperfScenario.SERVER).advice
+    assert server is not None
+    assert server.code == "repeat_longer"
+
+
+def test_runs_that_are_valid_or_missed_their_bound_have_no_advice() -> None:
+    assert compared(MlperfScenario.SINGLE_STREAM, least_s=5, is_valid=True).advice is None
+    missed = compared(MlperfScenario.SERVER, bound_s=0.001)
+    assert missed.advice is None
+    assert missed.to_dict()["advice"] is None

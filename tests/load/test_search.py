@@ -81,6 +81,58 @@ def test_failed_requests_miss_the_target() -> None:
     assert 97 < found.low <= 100 < found.high < 103
 
 
+def disturbed(slow: dict[float, float], highest: float) -> Callable[[float, int], Any]:
+    """Return a p90 of 19 ms up to a rate, 30 ms beyond it, and others at the rates in `slow`."""
+
+    def measure(rate: float, seed: int) -> Any:
+        p90_s = slow.get(rate, 0.019 if rate <= highest else 0.030)
+        return p90_s * np.random.default_rng(seed).uniform(0, 1 / 0.9, 2_000)
+
+    return measure
+
+
+def test_a_disturbed_rate_is_not_named_the_highest() -> None:
+    # The search halves gaps: another program disturbs the rate that it measures below an inconclusive one.
+    slow = {1_919.53125: 0.263, 1_950.0: 0.02}
+    found = find_max_rate(disturbed(slow, 1_950), parse_target("p90<20ms"), 975)
+    verdicts = {each.rate: each.verdict for each in found.probes}
+    assert verdicts[1_950] is TargetVerdict.INCONCLUSIVE
+    assert (found.low, found.high) == (1_889.0625, 1_919.53125)
+    assert found.value is not None
+    assert found.low <= found.value < found.high
+    assert (found.is_in_order, found.is_conclusive) == (False, False)
+    (why,) = [each for each in found.reasons if each.code == "not_in_order"]
+    assert why.values == {"missed": found.high, "rate": 1_950, "verdict": "inconclusive"}
+
+
+def test_rates_in_order_have_no_note() -> None:
+    found = find_max_rate(disturbed({}, 1_000), parse_target("p90<20ms"), 900)
+    assert (found.is_in_order, found.is_conclusive, found.reasons) == (True, True, ())
+    assert found.low is not None
+    assert found.value is not None
+    assert found.high is not None
+    assert found.low <= found.value < found.high
+
+
+def test_a_crossing_is_an_estimate_and_failed_runs_give_none() -> None:
+    ended: list[BaseException] = []
+
+    def measure(rate: float, seed: int) -> Any:
+        if rate not in (4_000.0, 8_000.0):
+            raise KeyboardInterrupt
+        return disturbed({8_000.0: last_s}, 4_000)(rate, seed)
+
+    last_s = 0.03
+    found = find_max_rate(measure, parse_target("p90<20ms"), 4_000, ended_by=ended)
+    # The line through both quantiles, of logarithms.
+    crossing = 4_000 + 4_000 * math.log(20 / 19) / math.log(30 / 19)
+    assert found.value == pytest.approx(crossing, rel=0.01)
+    assert found.is_estimate
+    last_s = math.inf
+    found = find_max_rate(measure, parse_target("p90<20ms"), 4_000, ended_by=ended)
+    assert (found.low, found.value, found.high, found.is_estimate) == (4_000, 4_000, 8_000, False)
+
+
 def test_what_cannot_be_searched_is_refused() -> None:
     with refused(BenchmarkError, "target_without_quantile", "mean"):
         find_max_rate(server(10), parse_target("mean<1s"), 1)

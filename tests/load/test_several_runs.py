@@ -20,8 +20,9 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.load import several_runs
 from gpuprof.load.requests import REQUEST, RequestStatus
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
+from gpuprof.load.search import MaxRate
 from gpuprof.load.several_report import write_several
-from gpuprof.load.several_runs import find_rate, sweep_concurrency
+from gpuprof.load.several_runs import MaxRateResult, find_rate, sweep_concurrency
 from gpuprof.load.targets.server_target import ServerTarget
 
 SERVICE_S = 0.01
@@ -74,6 +75,13 @@ def test_the_highest_rate_is_that_of_the_queue(simulated: list[LoadSettings]) ->
     seeds = [each.seed for each in simulated]
     assert len(seeds) == len(set(seeds)), "runs are not independent"
     assert all(each.slo is None for each in simulated)
+
+
+def test_an_estimate_is_not_rounded_up_to_a_missed_rate() -> None:
+    found = MaxRate(12_300.0, 12_399.7, 12_400.0, ())
+    settings = LoadSettings("f", "server", slo="p90<50ms")
+    headline, *_ = str(MaxRateResult(settings, found)).splitlines()
+    assert headline.split(": ")[1].split("/s")[0] == "12,300"
 
 
 @pytest.mark.usefixtures("simulated")

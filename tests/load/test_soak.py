@@ -148,6 +148,31 @@ def test_steady_or_faster_service_is_no_drift_in_simulations(change: float) -> N
     assert found[SoakVerdict.NO] >= 20
 
 
+@pytest.mark.parametrize(
+    ("seconds", "verdict", "code"),
+    [
+        (10, SoakVerdict.INCONCLUSIVE, "slower_in_short_test"),
+        (74, SoakVerdict.INCONCLUSIVE, "slower_in_short_test"),
+        (76, SoakVerdict.YES, "slower_over_time"),
+    ],
+)
+def test_slower_service_needs_a_minute_after_the_warm_up(
+    seconds: int, verdict: SoakVerdict, code: str
+) -> None:
+    # 10% slower from the begin to the end, with noise of 1% of each request.
+    ends = np.linspace(0, seconds, 8_000)
+    noise = np.random.default_rng(0).normal(0, 0.01, len(ends))
+    found = drift_of(ends, 0.005 * np.exp(0.1 * ends / seconds + noise))
+    assert (found.verdict, found.reason.code) == (verdict, code)
+    assert found.low is not None
+    assert found.low > 0
+
+
+def test_steady_service_of_a_short_test_stays_without_drift() -> None:
+    ends = np.linspace(0, 10, 8_000)
+    assert drift_of(ends, np.full(len(ends), 0.005)).verdict is SoakVerdict.NO
+
+
 def test_a_sudden_change_has_its_time() -> None:
     ends, times = services(0.0, np.random.default_rng(0))
     times[ends > 400] *= 1.1

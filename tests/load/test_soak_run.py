@@ -186,6 +186,7 @@ def test_the_memory_of_a_server_is_unavailable(simulated: Any) -> None:
     simulated(64)
     found = run_soak("http://127.0.0.1:9/", SETTINGS)
     assert found.report.leaks.verdict is SoakVerdict.UNAVAILABLE
+    assert {each.reason.code for each in found.report.leaks.meters} == {"other_process"}
 
 
 def test_a_soak_without_a_duration_is_refused(simulated: Any) -> None:

@@ -5,9 +5,17 @@ from __future__ import annotations
 
 import pytest
 
+from gpuprof.text.messages import Messages
 from gpuprof.text.sanitize import LONGEST_NAME, cell_width, escape_text, shorten
 from gpuprof.text.table import Column, text_table
-from gpuprof.text.units import format_bytes, format_change, format_count, format_duration, format_share
+from gpuprof.text.units import (
+    format_bytes,
+    format_change,
+    format_count,
+    format_duration,
+    format_rate,
+    format_share,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +53,16 @@ def test_sizes_counts_and_fractions() -> None:
     ]
     assert format_count(1_234_567) == "1,234,567"
     assert (format_share(0.1234), format_share(1.0), format_share(None)) == ("12.3%", "100.0%", "-")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(40, "40"), (4.0412, "4.041"), (71.25, "71.25"), (2_830_887.4, "2,830,887"), (15_440.2, "15,440"),
+     (9_999.6, "10,000"), (0, "0"), (1e300, "1e+300")],
+)  # fmt: skip
+def test_a_rate_has_no_exponent_where_it_can_be_read_without(value: float, text: str) -> None:
+    assert format_rate(value) == f"{text}/s"
+    assert Messages({"at": "{rate:rate}"}).text("at", {"rate": value}) == f"{text}/s"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprof.cli.measuring import OccasionalLines, progress_bar
-from gpuprof.text.units import counted
+from gpuprof.text.units import counted, format_rate
 
 if TYPE_CHECKING:
     from gpuprof.load.driver import Progress
@@ -43,7 +43,7 @@ def search_progress(runs: int, slo: str | None) -> Iterator[dict[str, Any]]:
                 searching = f"searching the highest rate with {slo}: {counted(runs, 'run')} at each rate"
                 click.echo(searching, err=True)
             made[rate] += 1
-            doing = f"rate {rate:,.4g}/s: run {made[rate]} of {runs}"
+            doing = f"rate {format_rate(rate)}: run {made[rate]} of {runs}"
             bar.update(task, description=doing, completed=made[rate] - 1)
             if bar.disable:
                 lines.add(doing)

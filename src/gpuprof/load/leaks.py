@@ -137,10 +137,18 @@ def _cuda_bytes() -> int | None:
     return int(torch.cuda.memory_allocated()) if torch is not None and torch.cuda.is_initialized() else None
 
 
-def leaks_of(readings: Sequence[MemoryLevels], margins: dict[Meter, float] | None = None) -> LeakReport:
-    """Return whether memory grows with requests; `margins` replace MARGINS."""
+def leaks_of(
+    readings: Sequence[MemoryLevels],
+    margins: dict[Meter, float] | None = None,
+    *,
+    is_own_process: bool = True,
+) -> LeakReport:
+    """Return whether memory grows with requests; `margins` replace MARGINS.
+
+    What has no reading is unavailable: on this machine, or since the target is not in this process.
+    """
     allowed = {**MARGINS, **(margins or {})}
-    meters = tuple(_growth(meter, readings, allowed[meter]) for meter in Meter)
+    meters = tuple(_growth(meter, readings, allowed[meter], is_own_process=is_own_process) for meter in Meter)
     return LeakReport(overall([each.verdict for each in meters]), meters)
 
 
@@ -150,10 +158,13 @@ def overall(verdicts: Sequence[SoakVerdict]) -> SoakVerdict:
     return next((each for each in order if each in verdicts), SoakVerdict.UNAVAILABLE)
 
 
-def _growth(meter: Meter, readings: Sequence[MemoryLevels], margin: float) -> MeterGrowth:
+def _growth(
+    meter: Meter, readings: Sequence[MemoryLevels], margin: float, *, is_own_process: bool
+) -> MeterGrowth:
     known = [(each.requests, read) for each in readings if (read := each.values.get(meter)) is not None]
     if not known:
-        why = reason("unavailable", meter=str(meter))
+        name = str(meter)
+        why = reason("unavailable", meter=name) if is_own_process else reason("other_process", meter=name)
         return MeterGrowth(meter, SoakVerdict.UNAVAILABLE, None, None, None, why)
     if len(known) < FEWEST_READINGS or known[-1][0] <= known[0][0]:
         why = reason("short_series", meter=str(meter), readings=len(known), least=FEWEST_READINGS)

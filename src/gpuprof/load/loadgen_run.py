@@ -20,11 +20,12 @@ from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.loadgen import LoadgenResult, LoadgenSettings, run_loadgen
 from gpuprof.load.mlperf import RULES, MlperfScenario, ScenarioResult, ScenarioVerdict, judge
+from gpuprof.load.reasons import LoadReason, reason
 from gpuprof.load.result import LoadSettings
 from gpuprof.load.run import DURATION_S
 from gpuprof.load.targets.address import is_address
 from gpuprof.text.sanitize import escape_text
-from gpuprof.text.units import counted, format_duration
+from gpuprof.text.units import counted, format_duration, format_number
 
 FILE = "mlperf.json"
 _LABEL_WIDTH = 25
@@ -55,6 +56,21 @@ class LoadgenComparison:
         is_missed = self.ours.verdict is ScenarioVerdict.INVALID
         return TargetVerdict.MISSED if is_missed else TargetVerdict.INCONCLUSIVE
 
+    @property
+    def advice(self) -> LoadReason | None:
+        """What may make a run valid that LoadGen calls invalid and that missed no bound; None for others.
+
+        Except for server, LoadGen plans its queries by an expected rate. One that was measured while the
+        machine was busy is too low, and the run stops early.
+        """
+        if self.verdict is not TargetVerdict.INCONCLUSIVE:
+            return None
+        ours = self.ours
+        if ours.scenario is MlperfScenario.SERVER:
+            return reason("repeat_longer")
+        # Of streams it is queries a second, of offline samples.
+        return reason("repeat_faster", rate=ours.samples_per_s / RULES[ours.scenario].samples_per_query)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; times are in seconds."""
         found, settings = self.loadgen, self.loadgen.settings
@@ -78,6 +94,7 @@ class LoadgenComparison:
                 "same_settings": self.ours.to_dict(),
                 "rules_of_mlperf": self.by_rules.to_dict(),
                 "verdict": str(self.verdict),
+                "advice": None if (advice := self.advice) is None else advice.to_dict(),
             }
         )
         return plain
@@ -99,7 +116,7 @@ class LoadgenComparison:
         ours, settings = self.ours, self.loadgen.settings
         lines = [f"{escape_text(self.target)}: MLPerf-style {settings.scenario}, run by LoadGen"]
         queries = counted(ours.queries, "query", "queries")
-        lines.append(f"{queries} in {ours.duration_s:,.4g} s, {ours.samples_per_s:,.4g} samples/s")
+        lines.append(f"{queries} in {ours.duration_s:,.4g} s, {format_number(ours.samples_per_s)} samples/s")
         if ours.quantile is not None and ours.latency_s is not None:
             percentile = format_duration(ours.latency_s * 1e9)
             lines.append(f"p{100 * ours.quantile:g} latency: {percentile}")
@@ -110,7 +127,9 @@ class LoadgenComparison:
         }
         lines += ["", *(f"{name:<{_LABEL_WIDTH}}{verdict}" for name, verdict in verdicts.items())]
         lines += [f"  {each}" for each in self.by_rules.reasons]
-        return "\n".join([*lines, *(f"warning: {each}" for each in self._warnings())])
+        lines += [f"warning: {each}" for each in self._warnings()]
+        lines += [] if (advice := self.advice) is None else [f"hint: {advice}"]
+        return "\n".join(lines)
 
     def _warnings(self) -> Iterator[str]:
         if not self.is_same_verdict:

@@ -31,7 +31,7 @@ from gpuprof.load.result import LoadResult, LoadSettings
 from gpuprof.load.run import run_load
 from gpuprof.load.several_runs import MaxRateResult, find_rate
 from gpuprof.load.targets.module_calls import inference_call
-from gpuprof.text.units import format_duration, format_share
+from gpuprof.text.units import format_duration, format_number, format_share
 
 if TYPE_CHECKING:
     from gpuprof.stats.arrays import Floats
@@ -63,7 +63,7 @@ class BenchmarkResult:
     load: LoadResult | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        lines = [f"{self.scenario}: {self.throughput:,.4g} samples/s"]
+        lines = [f"{self.scenario}: {format_number(self.throughput)} samples/s"]
         if self.metadata:
             lines.append(", ".join(f"{name} {value:g}" for name, value in self.metadata.items()))
         quantile = RULES[MlperfScenario(str(self.scenario).replace("_", "-"))].quantile

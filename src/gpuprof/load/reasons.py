@@ -51,7 +51,7 @@ def _drift(what: str, more: str = "") -> Callable[[Values], str]:
         base = "per minute" if minutes == 1 else f"in {values['seconds']:.3g} s"
         return (
             f"service time (median {median}): change of {low} to {high} {base} (95% CI), {what} "
-            f"{100 * values['margin'] * minutes:.2g}%{more}"
+            f"{100 * values['margin'] * minutes:.2g}%{more.format_map(values)}"
         )
 
     return text
@@ -70,19 +70,25 @@ _TEMPLATES: dict[str, Template] = {
     "as many, {least:,} queries are needed",
     "latency_bound": "p{percent:g} of {latency_s:time} is above the bound of {bound_s:time}",
     "failed_queries": "{failed:,} of {queries:#query/queries} failed or had no response",
+    "repeat_longer": "repeat on a quieter machine, or with a longer --duration",
+    "repeat_faster": "repeat on a quieter machine, with a longer --duration, or with a --rate above the "
+    "measured {rate:rate}",
     # Intervals of queues
     "too_few_runs": "too few independent runs (n={runs}, needs {least})",
     "short_runs": "each run has {requests:#request}, which are correlated and count as {effective:,.0f} "
     "independent ones; p{percent:g} needs {least:,}, in runs of about {needed:,} requests",
     # Search of the highest rate
-    "never_met": "no rate was shown to meet the target; the lowest was {rate:.4g}/s",
-    "never_missed": "no rate was shown to miss the target; the highest was {rate:.4g}/s",
-    "rates_left": "the search ended after {rates:#rate}; rates between {low:.4g}/s and {high:.4g}/s are open",
+    "never_met": "no rate was shown to meet the target; the lowest was {rate:rate}",
+    "never_missed": "no rate was shown to miss the target; the highest was {rate:rate}",
+    "rates_left": "the search ended after {rates:#rate}; rates between {low:rate} and {high:rate} are open",
+    "not_in_order": "the rates are not in order: {missed:rate} is missed, and {rate:rate} is {verdict}; "
+    "repeat on a quieter machine, or with more --runs",
     # Tests of several runs
     "all_failed": "stopped: every request failed (n={requests:,}; {cause})",
     "cannot_continue": "stopped: {error}",
     # Leaks, drift, throttling
     "unavailable": "{meter}: cannot be read on this machine",
+    "other_process": "{meter}: cannot be read: the target is another process",
     "short_series": "{meter}: too few readings (n={readings}, needs {least})",
     "grows": "{meter}: growth of {low:.3g} to {high:.3g} {unit} per request (95% CI), above the margin of "
     "{margin:.3g}",
@@ -94,6 +100,9 @@ _TEMPLATES: dict[str, Template] = {
     "faster_over_time": _drift("below the margin of"),
     "steady": _drift("within the margin of"),
     "drift_open": _drift("and the margin is", ": run longer"),
+    "slower_in_short_test": _drift(
+        "above the margin of", ": shorter than {least_s:g} s after the warm-up: run longer"
+    ),
     "throttled_slower": _throttled("service took {low:.1%} to {high:.1%} longer (95% CI)"),
     "throttled_harmless": _throttled("service took at most {high:.1%} longer (95% CI)"),
     "not_throttled": "{cause}: throttled in none of {intervals:#interval} between readings",

@@ -41,7 +41,7 @@ from gpuprof.load.warnings import LoadWarning, load_warning
 from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table
-from gpuprof.text.units import counted, format_duration, format_share
+from gpuprof.text.units import counted, format_duration, format_number, format_rate, format_share
 
 if TYPE_CHECKING:
     from gpuprof.analyze.requests.slow_request import SlowRequest
@@ -405,11 +405,14 @@ def _head(result: LoadResult) -> str:
 
 
 def _rates(result: LoadResult) -> str:
-    found = f"{counted(len(result.rows), 'request')}, {result.achieved_rate:,.4g}/s achieved"
+    found = f"{counted(len(result.rows), 'request')}, {format_rate(result.achieved_rate)} achieved"
     if result.planned_rate is not None:
-        found += f" of {result.planned_rate:,.4g}/s planned"
+        found += f" of {format_rate(result.planned_rate)} planned"
+        asked = result.settings.rate
+        if asked is not None and format_rate(asked) != format_rate(result.planned_rate):
+            found += f" for a rate of {format_rate(asked)}"
     if result.units_per_s > result.achieved_rate * 1.001:
-        found += f", {result.units_per_s:,.4g} units/s"
+        found += f", {format_number(result.units_per_s)} units/s"
     failed = {status: count for status, count in result.statuses.items() if status.name != "OK"}
     return found + "".join(f", {count:,} {status_text(status)}" for status, count in failed.items())
 

@@ -54,8 +54,10 @@ AfterRate = Callable[[RateProbe], None]
 class MaxRate:
     """The highest rate that meets a target, in requests per second.
 
-    `low` is the highest rate that is met and `high` the lowest that is missed; `value` is where the quantile
-    crosses the limit between them. An end is None where no rate shows it, and `reasons` are why.
+    `low` is the highest rate that is met below all that are missed, and `high` the lowest that is missed.
+    `value` is where the quantile crosses the limit, from `low` to below `high`: an estimate where no run was
+    made at it. It is `low` where the figures between give no crossing. An end is None where no rate shows it,
+    and `reasons` are why.
     """
 
     low: float | None
@@ -66,8 +68,18 @@ class MaxRate:
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether the capacity has both ends."""
-        return self.low is not None and self.high is not None
+        """Whether the capacity has both ends, and no rate above the upper one contradicts it."""
+        return self.low is not None and self.high is not None and self.is_in_order
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether `value` is not a rate that is shown to be met."""
+        return self.value is not None and self.value != self.low
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether all rates from the lowest missed one on are missed."""
+        return not _above_missed(self.probes)
 
 
 @dataclass(slots=True)
@@ -215,10 +227,25 @@ def _result(search: _Search) -> MaxRate:
         reasons.append(reason("never_missed", rate=probes[-1].rate))
     if low is not None and high is not None and search.is_over:
         reasons.append(reason("rates_left", rates=len(probes), low=low, high=high))
-    value = _crossing(probes, search.limit_s) if low is not None and high is not None else None
-    if value is not None and low is not None and high is not None:
-        value = min(max(value, low), high)
+    disordered = _above_missed(probes)
+    if disordered and high is not None:
+        first = disordered[0]
+        reasons.append(reason("not_in_order", missed=high, rate=first.rate, verdict=str(first.verdict)))
+    value = _value(probes, low, high, search.limit_s) if low is not None and high is not None else None
     return MaxRate(low, value, high, probes, tuple(reasons))
+
+
+def _above_missed(probes: tuple[RateProbe, ...]) -> list[RateProbe]:
+    """Return the rates above the lowest missed one that are not missed; `probes` are sorted by rate."""
+    verdicts = [each.verdict for each in probes]
+    first = verdicts.index(TargetVerdict.MISSED) if TargetVerdict.MISSED in verdicts else len(probes)
+    return [each for each in probes[first:] if each.verdict is not TargetVerdict.MISSED]
+
+
+def _value(probes: tuple[RateProbe, ...], low: float, high: float, limit_s: float) -> float:
+    """Return the crossing by the rates from `low` to `high`; others are no evidence."""
+    found = _crossing(tuple(each for each in probes if low <= each.rate <= high), limit_s)
+    return found if found is not None and low < found < high else low
 
 
 def _crossing(probes: tuple[RateProbe, ...], limit_s: float) -> float | None:

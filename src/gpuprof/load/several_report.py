@@ -59,7 +59,8 @@ def _search_sections(result: MaxRateResult) -> Iterator[Section]:
     marks = []
     if result.found.value is not None:
         between = f"{formatting.rate.interval(result.found.low, result.found.high)}"
-        text = f"highest rate: {formatting.rate(result.found.value)} ({between})"
+        kind = "estimate, " if result.found.is_estimate else ""
+        text = f"highest rate: {formatting.rate(result.found.value)} ({kind}{between})"
         marks = [PlotMark("highest rate", result.found.value, text)]
     achieved, quantiles = [], []
     for each in probes:

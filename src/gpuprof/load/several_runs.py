@@ -29,7 +29,7 @@ from gpuprof.load.sweep import ConcurrencyRun, ConcurrencySweep, sweep_of
 from gpuprof.stats.distributions import student_quantile
 from gpuprof.stats.quantiles import CONFIDENCE, samples_needed
 from gpuprof.text.table import Column, text_table
-from gpuprof.text.units import format_duration
+from gpuprof.text.units import format_duration, format_number, format_rate
 
 if TYPE_CHECKING:
     from gpuprof.load.intervals import QueueQuantile
@@ -64,6 +64,8 @@ class MaxRateResult:
                 "settings": asdict(self.settings),
                 "low": self.found.low,
                 "value": self.found.value,
+                "is_estimate": self.found.is_estimate,
+                "is_in_order": self.found.is_in_order,
                 "high": self.found.high,
                 "interrupted": self.interrupted,
                 "rates": [
@@ -91,7 +93,7 @@ class MaxRateResult:
         columns = [Column("rate"), Column("quantile"), Column("99% CI"), Column("verdict", right=False)]
         rows = [
             [
-                f"{each.rate:,.4g}/s",
+                format_rate(each.rate),
                 _time(each.quantile.value),
                 _interval(each.quantile),
                 str(each.verdict),
@@ -157,7 +159,7 @@ class SweepResult:
         rows = [
             [
                 f"{each.concurrency}",
-                f"{each.throughput:,.4g}",
+                format_number(each.throughput),
                 _time(each.mean_latency_s),
                 _time(self.p99_s[each.concurrency]),
                 *([f"{self.failed.get(each.concurrency, 0):,}"] if any(self.failed.values()) else []),
@@ -335,15 +337,23 @@ def _saturation(found: ConcurrencySweep) -> str:
 def rate_line(probe: RateProbe, figure: str) -> str:
     """Return one rate of a search with its quantile, which is called `figure`, and its verdict."""
     interval = f" (99% CI {_interval(probe.quantile)})" if probe.quantile.is_sufficient else ""
-    return f"{probe.rate:,.4g}/s: {figure} {_time(probe.quantile.value)}{interval}: {probe.verdict}"
+    return f"{format_rate(probe.rate)}: {figure} {_time(probe.quantile.value)}{interval}: {probe.verdict}"
 
 
 def _rates(found: MaxRate) -> str:
     if found.value is not None and found.low is not None and found.high is not None:
-        return f"{found.value:,.4g}/s (between {found.low:,.4g} and {found.high:,.4g})"
+        kind = "estimate between" if found.is_estimate else "between"
+        ends = f"{format_number(found.low)} and {format_number(found.high)}"
+        return f"{_highest(found.value, found.low, found.high)} ({kind} {ends})"
     if found.low is not None:
-        return f"at least {found.low:,.4g}/s"
-    return "unknown" if found.high is None else f"below {found.high:,.4g}/s"
+        return f"at least {format_rate(found.low)}"
+    return "unknown" if found.high is None else f"below {format_rate(found.high)}"
+
+
+def _highest(value: float, low: float, high: float) -> str:
+    """Return the highest rate, rounded to below the missed one."""
+    shown = format_rate(value)
+    return format_rate(low) if shown == format_rate(high) else shown
 
 
 def _time(value_s: float | None) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DRIFT_MARGIN = 0.0005  # of the service time, a minute
 DRIFT_BLOCKS = 16
+# After the warm-up. In a shorter test another program that is busy for seconds slows several blocks.
+LEAST_DRIFT_S = 60.0
 _WARMUP = 0.2  # of the run, dropped
 _FEWEST_IN_BLOCK = 5
 _STRONGEST_CORRELATION = 0.75
@@ -57,17 +59,25 @@ def soak_report(
     throttle: Sequence[ThrottleReading],
     ends_ns: Floats,
     services_s: Floats,
+    *,
+    is_own_process: bool = True,
 ) -> SoakReport:
-    """Judge a soak test. Requests are in the order of their end; `ends_ns` is of the monotonic clock."""
+    """Judge a soak test. Requests are in the order of their end; `ends_ns` is of the monotonic clock.
+
+    `is_own_process` is whether the target is in this process, whose memory was read.
+    """
     return SoakReport(
-        leaks_of(memory), drift_of(ends_ns / 1e9, services_s), throttling_of(throttle, ends_ns, services_s)
+        leaks_of(memory, is_own_process=is_own_process),
+        drift_of(ends_ns / 1e9, services_s),
+        throttling_of(throttle, ends_ns, services_s),
     )
 
 
 def drift_of(ends_s: Floats, services_s: Floats, margin: float = DRIFT_MARGIN) -> ServiceDrift:
     """Return whether the service becomes slower.
 
-    *Yes* needs an interval above 0 and a value beyond the margin, *no* an interval below the margin.
+    *Yes* needs an interval above 0, a value beyond the margin, and LEAST_DRIFT_S after the warm-up; *no* an
+    interval below the margin.
     The first fifth is dropped as warm-up. The slope is that of the logarithms of the medians of 16 blocks
     over time. Its variance is multiplied by (1 + r) / (1 - r), where r is the correlation of consecutive
     residuals, if positive, as for a first-order autoregressive series.
@@ -112,6 +122,9 @@ def _drift_verdict(
 ) -> tuple[SoakVerdict, LoadReason]:
     values = {"low": low, "high": high, "margin": margin, **measured}
     if low > 0 and value > margin:
+        if measured["seconds"] < LEAST_DRIFT_S:
+            why = reason("slower_in_short_test", least_s=LEAST_DRIFT_S, **values)
+            return SoakVerdict.INCONCLUSIVE, why
         return SoakVerdict.YES, reason("slower_over_time", **values)
     if high < -margin:
         return SoakVerdict.NO, reason("faster_over_time", **values)

@@ -167,7 +167,8 @@ class _Soak:
     ) -> None:
         self._target, self._settings, self._options, self._file = target, settings, options, file
         self._cycles = cycles
-        self._readings = SoakReadings(cycles + 1, has_memory=not isinstance(target, ServerTarget))
+        self._is_own_process = not isinstance(target, ServerTarget)
+        self._readings = SoakReadings(cycles + 1, has_memory=self._is_own_process)
         self._readings.read(0)
         self.requests = self.failed = self.cycles = 0
 
@@ -200,7 +201,13 @@ class _Soak:
         self._file.seek(0)
         pairs = np.frombuffer(self._file.read(), np.int64).reshape(-1, 2).astype(np.float64)
         _before, *memory = self._readings.memory()
-        report = soak_report(memory, [*self._readings.throttling()], pairs[:, 0], pairs[:, 1] / 1e9)
+        report = soak_report(
+            memory,
+            [*self._readings.throttling()],
+            pairs[:, 0],
+            pairs[:, 1] / 1e9,
+            is_own_process=self._is_own_process,
+        )
         return SoakResult(settings, report, self.requests, self.failed, self.cycles, interrupted, stopped)
 
 

@@ -17,6 +17,7 @@ from gpuprof.load.result import LoadResult, LoadSettings
 from gpuprof.load.run import LoadOptions, run_load
 from gpuprof.load.soak_run import SoakResult, run_soak
 from gpuprof.load.targets.module_calls import inference_call, is_module
+from gpuprof.text.units import format_rate
 
 _UTILIZATION = 0.5  # of the rate that one client reaches
 _CALLS_OF_RATE = 50
@@ -70,7 +71,7 @@ class VariableLoadResult:
         return {"rate": self.rate, "phases": {name: each.to_dict() for name, each in self.phases.items()}}
 
     def __str__(self) -> str:
-        parts = [f"mean rate {self.rate:,.4g}/s"]
+        parts = [f"mean rate {format_rate(self.rate)}"]
         parts += [f"{name.replace('_', ' ')}: {result}" for name, result in self.phases.items()]
         return "\n\n".join(parts)
 

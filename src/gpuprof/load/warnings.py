@@ -12,8 +12,8 @@ from gpuprof.text.messages import Messages
 
 _MESSAGES = Messages(
     {
-        "generator_bound": "the rate of {rate:,.4g}/s is above {limit:.0%} of what the generator reaches on "
-        "a target that does nothing, {ceiling:,.4g}/s: the figures may be those of the generator",
+        "generator_bound": "the rate of {rate:rate} is above {limit:.0%} of what the generator reaches on "
+        "a target that does nothing, {ceiling:rate}: the figures may be those of the generator",
         "late": "requests that found the target free were sent late: {lateness_s:time} at p99, next to a "
         "median service time of {service_s:time}",
         "not_steady": "the queue is not in a steady state: {in_system:.4g} requests were in the system, and "

@@ -3,7 +3,7 @@
 
 A template is a format string, or a function of the values where words depend on them. Format specifications
 know units: `{n:#segment}` is a count with its noun, `{n:#process/processes}` one with its plural, `time` is
-of seconds, `ms` of nanoseconds, `percent` of a fraction; `list` and `list;` join names.
+of seconds, `ms` of nanoseconds, `percent` of a fraction, `rate` per second; `list` and `list;` join names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from gpuprof.text.units import counted, format_duration, format_share
+from gpuprof.text.units import counted, format_duration, format_rate, format_share
 
 MOST_LISTED = 10
 
@@ -60,6 +60,7 @@ _FORMATS: dict[str, Format] = {
     "time": lambda time_s: format_duration(time_s * 1e9),
     "ms": lambda time_ns: f"{time_ns / 1e6:g} ms",
     "percent": format_share,
+    "rate": format_rate,
     "list": listed,
     "list;": lambda names: listed(names, "; "),
 }

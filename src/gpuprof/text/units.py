@@ -52,6 +52,16 @@ def format_bytes(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B" if abs(size_bytes) < 999.5 else " ".join(scaled(size_bytes, BYTES))
 
 
+def format_number(value: float) -> str:
+    """Return a number with up to four significant digits, all digits before the point, and separators."""
+    return f"{value:,.0f}" if 9_999.5 <= abs(value) < 1e15 else f"{value:,.4g}"
+
+
+def format_rate(per_second: float) -> str:
+    """Return a rate per second as a number with its unit."""
+    return f"{format_number(per_second)}/s"
+
+
 def format_count(count: int) -> str:
     """Return an integer with thousands separators."""
     return f"{count:,}"
