@@ -195,6 +195,19 @@ def test_what_cannot_work_is_refused(target: str) -> None:
     refused_command(["load", target, "--rate", "5", "--duration", "soon"], "invalid_time", "soon")
 
 
+def test_an_interrupt_before_the_first_request_is_reported(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpuprof.load.run.run_load", interrupted)
+    assert execute(["load", target, "--rate", "5", "--out", str(tmp_path / "out")]) == 130
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines()[-1].startswith("interrupted before")
+
+
 def test_a_search_that_is_refused_does_not_print_that_it_searches(
     target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprof.bench.options import SystemOptions
-from gpuprof.cli.load_progress import live_figures, reporting_interrupt, search_progress
+from gpuprof.cli.load_progress import live_figures, search_progress
 from gpuprof.cli.measuring import (
     EXIT_INCONCLUSIVE,
     EXIT_MISSED,
     OccasionalLines,
     exit_for_targets,
+    reporting_interrupt,
     terminated_like_interrupted,
 )
 from gpuprof.cli.options import numbers, seconds, system_options, typed
@@ -276,14 +277,19 @@ def load(options: LoadCommandOptions) -> None:
     if options.find_max_rate or len(options.concurrency or ()) > 1:
         _several_runs(options)
         return
+    with terminated_like_interrupted(), reporting_interrupt():
+        found = _one_load(options)
+    _report(found, options)
+
+
+def _one_load(options: LoadCommandOptions) -> LoadResult:
     from gpuprof.load.run import LoadOptions, run_load
 
     settings = options.settings()
     target = _target(options, settings)
-    with terminated_like_interrupted(), live_figures(Path(options.out), settings) as progress:
+    with live_figures(Path(options.out), settings) as progress:
         how = LoadOptions(drain_s=options.drain, progress=progress, profile=options.profile_folder)
-        found = run_load(target, settings, options=how)
-    _report(found, options)
+        return run_load(target, settings, options=how)
 
 
 def _check_profile(options: LoadCommandOptions) -> None:
