@@ -161,6 +161,11 @@ def test_a_profile_shows_the_slowest_requests(target: str, tmp_path: Path) -> No
     done = CliRunner().invoke(cli, [*words, str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert str(open_result(tmp_path / "out").profiled) in done.stdout
+    run = tmp_path / "out" / "profile.gpuprof"
+    assert run.is_dir()
+    *_, report, profile = done.stderr.splitlines()
+    assert report.endswith(str(tmp_path / "out" / "report.md"))
+    assert profile.endswith(f"gpuprof flamegraph {run}")
     assert "(tail.html)" in (tmp_path / "out" / "report.md").read_text()
     assert (tmp_path / "out" / "tail.html").exists()
     slowest = json.loads((tmp_path / "out" / "result.json").read_text())["slowest"]
