@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from refusals import refused, refused_command
 
 from gpuprof.bench import validation
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.models.sources import TORCH_LIBRARIES, check_name
+from gpuprof.bench.models.sources import TORCH_LIBRARIES, call_factory, check_name, parse_model
 from gpuprof.bench.suite import SuiteError, run_inference_benchmark
 from gpuprof.bench.validation import check_spec
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
@@ -204,6 +205,29 @@ def test_a_factory_is_looked_for_without_running_its_file(
         return
     with refused(BenchmarkError, "no_such_function", "build"):
         check_spec(spec)
+
+
+def test_near_names_of_a_file_are_those_of_its_functions_classes_and_models(tmp_path: Path) -> None:
+    text = (
+        "import torch\nfrom torch import nn as torches\n\nTORCH_SIZE = 3\n"
+        "other_torch = torch.nn.Linear(2, 2)\n\n\ndef my_torch(): ...\n\n\nclass TheTorch: ...\n"
+    )
+    (tmp_path / "model.py").write_text(text, encoding="utf-8")
+    with refused(BenchmarkError, "no_such_function", "torchy") as found:
+        check_spec(SystemSpec(f"{tmp_path / 'model.py'}:torchy"))
+    assert set(re.findall(r"\w*[tT]orch\w*", found.value.hint)) == {"my_torch", "other_torch", "TheTorch"}
+    # Without a check before, the file is imported.
+    source = parse_model(f"{tmp_path / 'model.py'}:torchy")
+    with refused(BenchmarkError, "no_such_function", "torchy") as found:
+        call_factory(source)
+    assert set(re.findall(r"\w*[tT]orch\w*", found.value.hint)) == {"my_torch", "other_torch", "TheTorch"}
+
+
+def test_a_file_that_only_imports_has_no_near_names(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("import torch\n", encoding="utf-8")
+    with refused(BenchmarkError, "no_such_function") as found:
+        check_spec(SystemSpec(f"{tmp_path / 'model.py'}:torchy"))
+    assert "torch" not in found.value.hint
 
 
 def test_the_names_of_a_library_are_read_without_importing_it(

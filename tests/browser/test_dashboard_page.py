@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record_run(root / f"two {HOSTILE}.gpuprof")
     write_history(root / "slower", 12, change_at=6)
     write_history(root / "other", 12, framework="onnxruntime")
-    (root / "half.json").write_text("{")
+    (root / "half.json").write_text('{"kind": "comparison", ')
     (root / "hostile.json").write_text(result_text(3, 10.0, 5, model=f"</script>{HOSTILE}"))
     return root
 

@@ -362,6 +362,27 @@ def test_a_cold_and_a_warm_start(bench: Any) -> None:
     assert all(each["total_s"] > 0 for each in document["startup"].values())
 
 
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("gpuprof.bench.workers.startup.measure_startups", ["resnet50"]),
+        ("gpuprof.bench.ready_times.time_to_ready", ["--ready", "tcp://127.0.0.1:1", "true"]),
+    ],
+    ids=["model", "command"],
+)
+def test_an_interrupt_of_starts_is_reported(
+    function: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(function, interrupted)
+    assert execute(["startup", *words]) == 130
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("interrupted before")
+
+
 def test_the_command_for_starts(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["startup", f"{MODELS}:doubled", "--runs", "2", "--input-shape", "3"]
     assert execute([*words, "--json", "--limit", "600"]) == 0

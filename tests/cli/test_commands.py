@@ -20,7 +20,7 @@ from refusals import refused_command
 import gpuprof
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.summary import Summary, first_with_rows, summarize
-from gpuprof.cli.main import execute
+from gpuprof.cli.main import Commands, execute
 from gpuprof.cli.pages import default_output
 from gpuprof.cli.run import Program, print_measuring, split_program
 from gpuprof.cli.summary import summary
@@ -305,6 +305,18 @@ def test_errors_become_one_line_and_a_code(
     api.error = error
     assert execute(["summary", "r"]) == code
     assert capsys.readouterr().err == text
+
+
+def test_an_interrupt_while_a_command_is_imported_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpuprof.cli.main.importlib.import_module", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Commands()["load"]
+    assert capsys.readouterr().err.startswith("interrupted before")
 
 
 def test_a_closed_pipe_ends_quietly() -> None:

@@ -175,6 +175,11 @@ def test_a_profile_shows_the_slowest_requests(target: str, tmp_path: Path) -> No
     done = CliRunner().invoke(cli, [*words, str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert str(open_result(tmp_path / "out").profiled) in done.stdout
+    run = tmp_path / "out" / "profile.gpuprof"
+    assert run.is_dir()
+    *_, report, profile = done.stderr.splitlines()
+    assert report.endswith(str(tmp_path / "out" / "report.md"))
+    assert profile.endswith(f"gpuprof flamegraph {run}")
     assert "(tail.html)" in (tmp_path / "out" / "report.md").read_text()
     assert (tmp_path / "out" / "tail.html").exists()
     slowest = json.loads((tmp_path / "out" / "result.json").read_text())["slowest"]
@@ -207,6 +212,19 @@ def test_what_cannot_work_is_refused(target: str) -> None:
     refused_command(["load", target, "--rate", "fast"], "invalid_rate", "fast")
     refused_command(["load", target, "--rate", "0"], "invalid_schedule")
     refused_command(["load", target, "--rate", "5", "--duration", "soon"], "invalid_time", "soon")
+
+
+def test_an_interrupt_before_the_first_request_is_reported(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpuprof.load.run.run_load", interrupted)
+    assert execute(["load", target, "--rate", "5", "--out", str(tmp_path / "out")]) == 130
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines()[-1].startswith("interrupted before")
 
 
 def test_a_search_that_is_refused_does_not_print_that_it_searches(

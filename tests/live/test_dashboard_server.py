@@ -372,7 +372,9 @@ def test_what_is_damaged_is_listed_with_its_reason(tmp_path: Path) -> None:
     lacking = json.loads(result_text(0, 10.0, 1))
     del lacking["results"][0]["settings"]
     (tmp_path / "lacking.json").write_text(json.dumps(lacking), encoding="utf-8")
+    (tmp_path / "max_rate.json").touch()
     (tmp_path / "deep.json").write_text("[" * 100_000, encoding="utf-8")
+    (tmp_path / "body.json").write_text('{"kind": "chat", "input": {{index}}}', encoding="utf-8")
     (tmp_path / "package.json").write_text('{"name": "another program"}', encoding="utf-8")
     record_run(tmp_path / "good.gpuprof")
     with serving(tmp_path) as served:
@@ -384,7 +386,7 @@ def test_what_is_damaged_is_listed_with_its_reason(tmp_path: Path) -> None:
         "empty.gpuprof": "not_a_run",
         "half.json": "not_json",
         "lacking.json": "damaged",
-        "deep.json": "not_json",
+        "max_rate.json": "not_json",
         "good.gpuprof": None,
     }
 

@@ -223,6 +223,18 @@ def test_the_name_of_a_file_as_that_of_a_module_has_its_module_as_hint() -> None
     assert "python:some_file:f" in found.value.hint
 
 
+def test_a_function_that_is_no_model_builder_has_its_name_as_a_target_as_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "service.py").write_text("def handle():\n    pass\n", encoding="utf-8")
+    with refused(BenchmarkError, "kind_of_model", "NoneType") as found:
+        gpuprof.load("service.py:handle", rate=500, duration_s=0.02)
+    assert "python:service:handle" in found.value.hint
+    found_there = gpuprof.load("python:service:handle", rate=500, duration_s=0.02)
+    assert found_there.statuses == {RequestStatus.OK: 10}
+
+
 def test_a_model_is_called_with_its_mix_of_batch_sizes(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "model.py").write_text(

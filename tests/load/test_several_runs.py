@@ -113,6 +113,29 @@ def test_ctrl_c_before_the_first_verdict_is_reported(
     assert not list(tmp_path.iterdir())
 
 
+def test_an_interrupted_sweep_is_shown_as_one(
+    simulated: list[LoadSettings],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = several_runs.run_load
+
+    def interrupted(*words: Any) -> LoadResult:
+        if len(simulated) == 2:
+            raise KeyboardInterrupt
+        return run(*words)
+
+    words = ["load", "python:math:pi", "--concurrency", "1,2,4", "--out", str(tmp_path)]
+    monkeypatch.setattr(several_runs, "run_load", interrupted)
+    assert execute(words) == 130
+    assert "interrupted" in capsys.readouterr().out.splitlines()[-1]
+    simulated.clear()
+    monkeypatch.setattr(several_runs, "run_load", run)
+    execute(words)
+    assert "interrupted" not in capsys.readouterr().out
+
+
 def test_ctrl_c_keeps_the_rates_that_were_measured(
     simulated: list[LoadSettings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -118,9 +118,11 @@ def _check_factory(source: ModelSource) -> None:
         raise BenchmarkError(
             "invalid_python", f"{source.path}: not valid Python ({error})", hint="correct it first"
         ) from error
-    names = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
-    if source.attribute not in names and "__getattr__" not in names and not _may_bind_more(tree):
-        raise no_function(source, sorted(names))
+    defined = {each.get_name() for each in symbols if each.is_assigned()}
+    imported = {each.get_name() for each in symbols if each.is_imported()}
+    is_bound = source.attribute in defined | imported or "__getattr__" in defined | imported
+    if not is_bound and not _may_bind_more(tree):
+        raise no_function(source, sorted(defined - imported - _constants(tree)))
 
 
 def _may_bind_more(tree: ast.Module) -> bool:
@@ -129,6 +131,18 @@ def _may_bind_more(tree: ast.Module) -> bool:
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     imported = {each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
     return "*" in imported or bool(names & {"exec", "setattr", "globals", "vars"})
+
+
+def _constants(tree: ast.Module) -> set[str]:
+    """Return the names of a module that are numbers, texts and the like, which are no models."""
+    constant = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.JoinedStr, ast.BinOp, ast.UnaryOp)
+    assigned = [node for node in _outside_functions(tree) if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    pairs = [
+        (target, node.value)
+        for node in assigned
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+    return {to.id for to, value in pairs if isinstance(to, ast.Name) and isinstance(value, constant)}
 
 
 def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:

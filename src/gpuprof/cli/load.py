@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,12 +15,13 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprof.bench.options import SystemOptions
-from gpuprof.cli.load_progress import live_figures, reporting_interrupt, search_progress
+from gpuprof.cli.load_progress import live_figures, search_progress
 from gpuprof.cli.measuring import (
     EXIT_INCONCLUSIVE,
     EXIT_MISSED,
     OccasionalLines,
     exit_for_targets,
+    reporting_interrupt,
     terminated_like_interrupted,
 )
 from gpuprof.cli.options import numbers, seconds, system_options, typed
@@ -277,14 +280,19 @@ def load(options: LoadCommandOptions) -> None:
     if options.find_max_rate or len(options.concurrency or ()) > 1:
         _several_runs(options)
         return
+    with terminated_like_interrupted(), reporting_interrupt():
+        found = _one_load(options)
+    _report(found, options)
+
+
+def _one_load(options: LoadCommandOptions) -> LoadResult:
     from gpuprof.load.run import LoadOptions, run_load
 
     settings = options.settings()
     target = _target(options, settings)
-    with terminated_like_interrupted(), live_figures(Path(options.out), settings) as progress:
+    with live_figures(Path(options.out), settings) as progress:
         how = LoadOptions(drain_s=options.drain, progress=progress, profile=options.profile_folder)
-        found = run_load(target, settings, options=how)
-    _report(found, options)
+        return run_load(target, settings, options=how)
 
 
 def _check_profile(options: LoadCommandOptions) -> None:
@@ -396,11 +404,12 @@ def _show_several(
         click.echo(json.dumps(result.to_dict()) if options.as_json else str(result))
     finally:
         file = result.save(Path(options.out))
+    reports: list[Path] = []
     if options.report and not isinstance(result, SoakResult):
         from gpuprof.load.several_report import write_several
 
-        write_several(result, options.report, Path(options.out))
-    _written(file, options)
+        reports = write_several(result, options.report, Path(options.out))
+    _written(file, options, reports=reports)
     if result.interrupted:
         click.get_current_context().exit(_EXIT_INTERRUPTED)
     if is_missed or result.stopped is not None:
@@ -416,11 +425,12 @@ def _report(found: LoadResult, options: LoadCommandOptions) -> None:
             click.echo(f"\n{found.profiled}")
     finally:
         folder = found.save(Path(options.out))
+    reports: list[Path] = []
     if options.report:
         from gpuprof.load.report import write_report
 
-        write_report(found, options.report, folder)
-    _written(folder, options)
+        reports = write_report(found, options.report, folder)
+    _written(folder, options, reports=reports, profile=found.profile)
     if found.run.interrupted:
         click.get_current_context().exit(_EXIT_INTERRUPTED)
     if found.is_failed:
@@ -428,9 +438,17 @@ def _report(found: LoadResult, options: LoadCommandOptions) -> None:
     exit_for_targets([found.verdict])
 
 
-def _written(path: Path, options: LoadCommandOptions) -> None:
-    if not options.as_json:
-        click.echo(f"written: {click.format_filename(path)}", err=True)
+def _written(
+    path: Path, options: LoadCommandOptions, *, reports: Sequence[Path] = (), profile: Path | None = None
+) -> None:
+    """Print where the result and its reports are, and the command for its profile."""
+    if options.as_json:
+        return
+    for each in (path, *reports):
+        click.echo(f"written: {click.format_filename(each)}", err=True)
+    if profile is not None:
+        quoted = shlex.quote(click.format_filename(profile))
+        click.echo(f"profile: gpuprof flamegraph {quoted}", err=True)
 
 
 def _print_probe(options: LoadCommandOptions) -> None:

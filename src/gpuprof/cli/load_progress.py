@@ -55,16 +55,6 @@ def search_progress(runs: int, slo: str | None) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def reporting_interrupt() -> Iterator[None]:
-    """Report an interrupt that goes through: what was measured until then is no result."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        click.echo("interrupted before there was a result", err=True)
-        raise
-
-
-@contextmanager
 def live_figures(folder: Path, settings: LoadSettings) -> Iterator[Progress]:
     """Yield what publishes figures for gpuprof top, and shows them on a line of a terminal."""
     from gpuprof.load.published import publishing

@@ -73,7 +73,11 @@ class Commands(MutableMapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         command = self._known[name]
         if command is None:
-            module = importlib.import_module(f"gpuprof.cli.{COMMANDS[name].module}")
+            try:
+                module = importlib.import_module(f"gpuprof.cli.{COMMANDS[name].module}")
+            except KeyboardInterrupt:
+                click.echo("interrupted before the command began", err=True)
+                raise
             command = self._known[name] = getattr(module, _ATTRIBUTES.get(name, name))
             command.short_help = COMMANDS[name].help
         return command

@@ -42,6 +42,16 @@ def terminated_like_interrupted() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
+def reporting_interrupt() -> Iterator[None]:
+    """Report an interrupt that goes through: what was measured until then is no result."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("interrupted before there was a result", err=True)
+        raise
+
+
+@contextlib.contextmanager
 def progress_bar(*more: ProgressColumn) -> Iterator[Progress]:
     """Show a bar on standard error; it is disabled where that is no terminal."""
     from rich.console import Console

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.measuring import exit_for_targets, terminated_like_interrupted
+from gpuprof.cli.measuring import exit_for_targets, reporting_interrupt, terminated_like_interrupted
 from gpuprof.cli.options import seconds, system_options, typed
 from gpuprof.cli.usage import UsageError
 
@@ -99,6 +99,13 @@ def _refuse_command_options(options: StartupOptions) -> None:
 
 
 def _model_startup(options: StartupOptions) -> None:
+    with reporting_interrupt():
+        found = _measured_startups(options)
+    _write(options, {"model": options.target[0], **found.to_dict()}, str(found))
+    _judge(options, found)
+
+
+def _measured_startups(options: StartupOptions) -> StartupTimes:
     from gpuprof.bench.options import SystemOptions
     from gpuprof.bench.workers.startup import measure_startups
 
@@ -110,18 +117,16 @@ def _model_startup(options: StartupOptions) -> None:
         data=options.data,
         trust_pickle=options.trust_pickle,
     )
-    found = measure_startups(
+    return measure_startups(
         system.spec(options.target[0]), runs=options.runs, time_limit_s=options.time_limit
     )
-    _write(options, {"model": options.target[0], **found.to_dict()}, str(found))
-    _judge(options, found)
 
 
 def _command_startup(options: StartupOptions, ready: str) -> None:
     from gpuprof.bench.ready_times import time_to_ready
 
     # SIGTERM must end the program too, which has a session of its own.
-    with terminated_like_interrupted():
+    with terminated_like_interrupted(), reporting_interrupt():
         times = time_to_ready(options.target, ready, runs=options.runs, time_limit_s=options.time_limit)
     _write(options, times.to_dict(), str(times))
     _judge(options, times)

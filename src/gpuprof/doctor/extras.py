@@ -43,6 +43,14 @@ _EXTRAS = (
         "gpuprof bench of ONNX Runtime and JAX",
         {name: name for name in ("onnx", "onnxruntime", "onnxscript", "jax", "flax")},
     ),
+    _Extra(
+        "otel",
+        "gpuprof metrics --otlp",
+        {
+            "opentelemetry-sdk": "opentelemetry.sdk",
+            "opentelemetry-exporter-otlp-proto-http": "opentelemetry.exporter.otlp.proto.http",
+        },
+    ),
 )
 
 

@@ -177,6 +177,8 @@ class SweepResult:
         if wrong:
             lines.append(f"warning: concurrency {', '.join(wrong)}: contradicts Little's law by over 10%")
         lines += [] if self.stopped is None else [str(self.stopped)]
+        if self.interrupted:
+            lines.append("note: interrupted: concurrencies that were not measured are missing")
         return "\n".join(lines)
 
 

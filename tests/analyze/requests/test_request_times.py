@@ -163,8 +163,18 @@ def test_what_a_request_waited_for(tmp_path: Path) -> None:
     wait_of_tail = requests.tail_wait()
     assert wait_of_tail is not None
     assert (wait_of_tail.requests, wait_of_tail.queued_fraction) == (1, 0)
+    assert (wait_of_tail.latency_ns, wait_of_tail.is_maximum) == (by_latency[0].latency_ns, True)
     with refused(RunError, "unknown_order", "'size'"):
         requests.slowest(1, "size")  # type: ignore[arg-type]
+
+
+def test_p99_of_many_requests_is_below_their_maximum(tmp_path: Path) -> None:
+    load = SimulatedLoad()
+    for index in range(200):
+        load.serve(operator("aten::mm", 2 if index < 198 else index - 180))
+    wait = profiled(load, tmp_path).tail_wait()
+    assert wait is not None
+    assert (wait.requests, wait.latency_ns // MS, wait.is_maximum) == (2, 18, False)
 
 
 def test_a_batch_is_one_row_with_its_size(tmp_path: Path) -> None:

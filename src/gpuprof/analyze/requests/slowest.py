@@ -191,7 +191,12 @@ class ProfiledRequests:
         limit = np.sort(rows.latency_ns)[min(int(TAIL_QUANTILE * len(rows)), len(rows) - 1)]
         tail = rows.latency_ns >= limit
         whole = int(rows.latency_ns[tail].sum())
-        return TailWait(int(tail.sum()), int(limit), float(rows.queued_ns[tail].sum()) / max(whole, 1))
+        return TailWait(
+            int(tail.sum()),
+            int(limit),
+            float(rows.queued_ns[tail].sum()) / max(whole, 1),
+            is_maximum=bool(limit == rows.latency_ns.max()),
+        )
 
     def __str__(self) -> str:
         return requests_text(self.slowest(), len(self), self.tail_wait())

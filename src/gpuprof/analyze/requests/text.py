@@ -48,8 +48,9 @@ def notes_of(slow: list[SlowRequest], wait: TailWait | None) -> list[str]:
     """Return what a reader of the table must know."""
     found = []
     if wait is not None:
+        which = "maximum latency" if wait.is_maximum else "latency above p99"
         found.append(
-            f"latency above p99 ({format_duration(wait.latency_ns)}): "
+            f"{which} ({format_duration(wait.latency_ns)}): "
             f"{format_share(wait.queued_fraction)} is waiting before sending"
         )
     if any(each.batch_size > 1 for each in slow):

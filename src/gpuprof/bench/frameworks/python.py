@@ -26,7 +26,7 @@ class PythonSystem(FrameworkSystem):
             raise BenchmarkError(
                 "kind_of_model",
                 f"{self.source.text} gives {type(self.model).__name__}",
-                hint="return a function",
+                hint="return a torch.nn.Module or a function",
             )
         if self.spec.device not in ("auto", "cpu"):
             raise BenchmarkError(

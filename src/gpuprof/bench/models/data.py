@@ -254,6 +254,14 @@ def _chosen(total: int, count: int | None, seed: int) -> Integers:
     return np.sort(np.random.default_rng(seed).choice(total, count, replace=False))
 
 
+def _no_such_file(name: str) -> BenchmarkError:
+    return BenchmarkError(
+        "no_such_file",
+        f"{name}: no such file",
+        hint="check the path, or run the script that writes the file with numpy.savez",
+    )
+
+
 def _read_npz(path: Path) -> tuple[Array, Array | None]:
     """Return the samples of a `.npz` file and its array `labels`, if there is one. Raises BenchmarkError."""
     import zipfile
@@ -267,7 +275,7 @@ def _read_npz(path: Path) -> tuple[Array, Array | None]:
             samples: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
             labels: Array | None = arrays["labels"] if "labels" in arrays.files else None
     except FileNotFoundError as error:
-        raise BenchmarkError("no_such_file", f"{path}: no such file", hint="check the path") from error
+        raise _no_such_file(str(path)) from error
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise BenchmarkError(
             "cannot_read",
@@ -388,7 +396,7 @@ def check_source(data: str, option: str) -> None:
         return
     if path.suffix == ".npz" and not path.is_dir():
         if not path.is_file():
-            raise BenchmarkError("no_such_file", f"{option} {data}: no such file", hint="check the path")
+            raise _no_such_file(f"{option} {data}")
         import zipfile
 
         if not zipfile.is_zipfile(path):

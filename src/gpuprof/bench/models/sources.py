@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -117,11 +118,17 @@ def call_factory(source: ModelSource, seed: int = 0) -> Any:
         raise _raised(str(source.path), error) from error
     factory = getattr(module, source.attribute, None)
     if not callable(factory):
-        raise no_function(source, [name for name, each in vars(module).items() if callable(each)])
+        raise no_function(source, [name for name, each in vars(module).items() if _is_of(module, each)])
     try:
         return _seeded(factory, seed)
     except Exception as error:
         raise _raised(f"the factory {source.text}", error) from error
+
+
+def _is_of(module: Any, found: Any) -> bool:
+    """Whether a module's value is a function or a class that it defines, or a model."""
+    is_definition = inspect.isroutine(found) or inspect.isclass(found)
+    return callable(found) and (not is_definition or getattr(found, "__module__", None) == module.__name__)
 
 
 def _raised(what: str, error: Exception) -> BenchmarkError:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gpuprof.errors import BenchmarkError, GpuprofError, RunError
 from gpuprof.live.dashboard.folder import LOAD_FILES
@@ -16,6 +17,16 @@ from gpuprof.run.format import META_FILE, check_meta, read_json
 
 LARGEST_FILE = 256 << 20
 _OTHER_KINDS = {"load": ItemKind.LOAD, "max_rate": ItemKind.LOAD, "mlperf_style": ItemKind.LOAD}
+# What gpuprof load writes; files of other commands have names that the user chooses.
+_RESULT_NAMES = ("result.json", "max_rate.json", "mlperf.json")
+# The keys by which `_file_digest` recognizes a result, in the text of a damaged one.
+_HEAD = 64 << 10
+_KINDS = "|".join(("comparison", *_OTHER_KINDS)).encode()
+_MARKS = (
+    (rb'"kind"\s*:\s*"(%s)"' % _KINDS,),
+    (rb'"format"\s*:\s*\d', rb'"timestamp"\s*:\s*"'),
+    (rb'"outcome"\s*:\s*"', rb'"margin"\s*:'),
+)
 
 
 def digest_of(root: Path, path: str, kind: ItemKind) -> Plain | None:
@@ -28,12 +39,15 @@ def digest_of(root: Path, path: str, kind: ItemKind) -> Plain | None:
     return _file_digest(root, whole)
 
 
+def _opened(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
+
+
 def _json(path: Path) -> Any:
     """Read a JSON file that is not a link."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            size = os.fstat(descriptor).st_size
+        with _opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
             if size > LARGEST_FILE:
                 raise GpuprofError(
                     "too_large",
@@ -98,7 +112,12 @@ def _milliseconds(unix_ns: Any) -> int | None:
 
 
 def _file_digest(root: Path, path: Path) -> Plain | None:
-    plain = _json(path)
+    try:
+        plain = _json(path)
+    except GpuprofError as error:
+        if error.code in ("not_json", "too_large") and not _looks_like_result(path):
+            return None
+        raise
     if not isinstance(plain, dict):
         return None
     if plain.get("kind") == "comparison":
@@ -110,6 +129,15 @@ def _file_digest(root: Path, path: Path) -> Plain | None:
     if {"outcome", "margin", "rows", "notes"} <= plain.keys():
         return _gate_digest(plain)
     return None
+
+
+def _looks_like_result(path: Path) -> bool:
+    """Whether a file that cannot be parsed has a name or the first keys of a result."""
+    if path.name in _RESULT_NAMES:
+        return True
+    with _opened(path) as file:
+        head = file.read(_HEAD)
+    return any(all(re.search(key, head) for key in keys) for keys in _MARKS)
 
 
 def _benchmark_digest(root: Path, path: Path) -> Plain:

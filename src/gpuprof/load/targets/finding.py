@@ -22,6 +22,7 @@ from gpuprof.load.targets.in_process import CallableTarget, CoroutineTarget, Sys
 
 if TYPE_CHECKING:
     from gpuprof.bench.config import SystemSpec
+    from gpuprof.bench.frameworks.base import FrameworkSystem
 
 _PYTHON = "python:"
 Sizes = npt.NDArray[np.int64]
@@ -77,11 +78,30 @@ def _named(text: str, sizes: Sizes, system: SystemSpec | None) -> Target:
     if text.startswith(_PYTHON):
         check_no_model_options(text, system)
         return _of_callable(_imported(text), None, sizes)
-    from gpuprof.bench.frameworks import make_system
     from gpuprof.bench.validation import check_spec
 
     check_spec(spec)
-    return SystemTarget(partial(make_system, spec), sizes)
+    return SystemTarget(partial(_make_model, spec), sizes)
+
+
+def _make_model(spec: SystemSpec) -> FrameworkSystem:
+    """Make the system of a model. Raises BenchmarkError for a function that handles requests itself."""
+    from gpuprof.bench.frameworks import make_system
+
+    system = make_system(spec)
+    source = system.source
+    if source.kind == "factory" and system.framework == "python" and not callable(system.model):
+        assert source.path is not None
+        parts = source.path.with_suffix("").parts
+        module = ".".join(parts) if all(each.isidentifier() for each in parts) else "package.module"
+        itself = f"{_PYTHON}{module}:{source.attribute}"
+        raise BenchmarkError(
+            "kind_of_model",
+            f"{source.text} gives {type(system.model).__name__}",
+            hint="return a torch.nn.Module or a function; for a function to be called for each request, use "
+            f"{itself}",
+        )
+    return system
 
 
 def check_no_model_options(text: str, system: SystemSpec | None) -> None:
