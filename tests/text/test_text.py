@@ -55,6 +55,7 @@ def test_sizes_counts_and_fractions() -> None:
     assert (format_share(0.1234), format_share(1.0), format_share(None)) == ("12.3%", "100.0%", "-")
 
 
+@pytest.mark.texts
 @pytest.mark.parametrize(
     ("value", "text"),
     [(40, "40"), (4.0412, "4.041"), (71.25, "71.25"), (2_830_887.4, "2,830,887"), (15_440.2, "15,440"),
