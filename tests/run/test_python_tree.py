@@ -66,10 +66,9 @@ def test_frames_common_to_several_samples_of_a_span_are_above_it() -> None:
     assert merged["prog/main/step/compute/Net"] == (1, 20, 20)
 
 
-def test_functions_have_their_self_time_also_where_inner_spans_are_as_short_as_the_interval() -> None:
-    # A step of 1,600: 400 in `load`, a span of 900 that `call` begins at once, 300 in `log`.
+def steps_with_short_spans(*, waits: bool) -> dict[str, tuple[int, int, int]]:
+    """Return the tree of steps of 1,600: 400 in `load`, a span of 900 below `call`, 300 in `log`."""
     program = Program(duration=1_600_000)
-    pieces = [("load", 400), ("call", 900), ("log", 300)]
     for begin in range(0, program.duration, 1600):
         program.span(-1, LAYER, "Net", begin + 400, begin + 1300)
     since = 0
@@ -77,12 +76,18 @@ def test_functions_have_their_self_time_also_where_inner_spans_are_as_short_as_t
         at = (since + 10) % 1600  # a sample of pyinstrument has the stack of when it was due
         function = next(name for name, end in (("load", 400), ("call", 1300), ("log", 1600)) if at < end)
         inside = (*ENTER, "Net.forward (net.py:3)") if function == "call" else ()
-        program.sample(taken, since, "main", function, *inside)
+        waited = sum(400 <= moment % 1600 < 1300 for moment in range(since, taken)) if waits else 0
+        used = {"cpu_ns": 1009 - waited, "queued_ns": 0} if waits else {}
+        program.sample(taken, since, "main", function, *inside, **used)
         since = taken
-    merged = program.merged()
+    return program.merged()
+
+
+def test_functions_have_their_self_time_also_where_inner_spans_are_as_short_as_the_interval() -> None:
+    merged = steps_with_short_spans(waits=False)
     assert sum(calls for path, (calls, *_) in merged.items() if path.endswith("/Net")) == 1000
     assert merged["prog/main/call"][2] == 0
-    for name, length in pieces[::2]:
+    for name, length in (("load", 400), ("log", 300)):
         assert merged[f"prog/main/{name}"][2] == pytest.approx(1000 * length, rel=0.05)
 
 
@@ -156,19 +161,7 @@ def test_functions_of_other_times_get_no_time() -> None:
 
 
 def test_a_span_of_which_a_part_is_a_wait_has_the_time_of_its_interval() -> None:
-    # As above, but the thread waits inside the span.
-    program = Program(duration=1_600_000)
-    for begin in range(0, program.duration, 1600):
-        program.span(-1, LAYER, "Net", begin + 400, begin + 1300)
-    since = 0
-    while (taken := since + 1009) < program.duration:
-        at = (since + 10) % 1600
-        function = next(name for name, end in (("load", 400), ("call", 1300), ("log", 1600)) if at < end)
-        inside = (*ENTER, "Net.forward (net.py:3)") if function == "call" else ()
-        waits = sum(400 <= moment % 1600 < 1300 for moment in range(since, taken))
-        program.sample(taken, since, "main", function, *inside, cpu_ns=1009 - waits, queued_ns=0)
-        since = taken
-    merged = program.merged()
+    merged = steps_with_short_spans(waits=True)
     total = {name: merged[f"prog/main/{name}"][1] for name in ("load", "log")}
     assert total["load"] / total["log"] == pytest.approx(400 / 300, rel=0.05)
 

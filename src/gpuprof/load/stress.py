@@ -117,18 +117,7 @@ def variable_load_test(
             raise BenchmarkError(
                 "failed_requests", f"{name}: every call failed", hint="call it once yourself"
             )
-    low, high = (each * rate for each in _RAMP)
-    every_s = min(duration_s, 10.0)
-    planned: dict[str, tuple[Sequence[int], dict[str, Any]]] = {
-        "bursts": ((1,), {"scenario": "burst", "rate": rate, "duration_s": duration_s,
-                          "pattern": f"burst:5x,{every_s / 10:.9g}s,every={every_s:.9g}s"}),
-        "ramp": ((1,), {"scenario": "ramp", "duration_s": duration_s,
-                        "pattern": f"ramp:{low:.9g}-{high:.9g}"}),
-        "mixed_batches": (batch_sizes, {"scenario": "server", "rate": rate / float(np.mean(batch_sizes)),
-                                        "duration_s": duration_s}),
-        "concurrent": ((1,), {"scenario": "closed-loop", "concurrency": concurrency,
-                              "duration_s": duration_s}),
-    }  # fmt: skip
+    planned = _planned(rate, duration_s, batch_sizes, concurrency)
     if isinstance(model, str):
         planned["mixed_batches"][1]["mix"] = "batch=" + ",".join(f"{size}:1" for size in batch_sizes)
     elif make is not None and not make.has_sizes:
@@ -139,6 +128,24 @@ def variable_load_test(
         if phases[kind].run.interrupted:
             break
     return VariableLoadResult(rate, phases)
+
+
+def _planned(
+    rate: float, duration_s: float, batch_sizes: Sequence[int], concurrency: int
+) -> dict[str, tuple[Sequence[int], dict[str, Any]]]:
+    """Return by phase its batch sizes and the settings of its load."""
+    low, high = (each * rate for each in _RAMP)
+    every_s = min(duration_s, 10.0)
+    return {
+        "bursts": ((1,), {"scenario": "burst", "rate": rate, "duration_s": duration_s,
+                          "pattern": f"burst:5x,{every_s / 10:.9g}s,every={every_s:.9g}s"}),
+        "ramp": ((1,), {"scenario": "ramp", "duration_s": duration_s,
+                        "pattern": f"ramp:{low:.9g}-{high:.9g}"}),
+        "mixed_batches": (batch_sizes, {"scenario": "server", "rate": rate / float(np.mean(batch_sizes)),
+                                        "duration_s": duration_s}),
+        "concurrent": ((1,), {"scenario": "closed-loop", "concurrency": concurrency,
+                              "duration_s": duration_s}),
+    }  # fmt: skip
 
 
 def _name_of(model: Any) -> str:
