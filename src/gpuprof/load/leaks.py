@@ -163,7 +163,8 @@ def _growth(
 ) -> MeterGrowth:
     known = [(each.requests, read) for each in readings if (read := each.values.get(meter)) is not None]
     if not known:
-        why = reason("unavailable" if is_own_process else "other_process", meter=str(meter))
+        name = str(meter)
+        why = reason("unavailable", meter=name) if is_own_process else reason("other_process", meter=name)
         return MeterGrowth(meter, SoakVerdict.UNAVAILABLE, None, None, None, why)
     if len(known) < FEWEST_READINGS or known[-1][0] <= known[0][0]:
         why = reason("short_series", meter=str(meter), readings=len(known), least=FEWEST_READINGS)
