@@ -219,7 +219,7 @@ void StackSampler::sample_running(Thread& thread, std::int64_t cpu_ns) {
 
 // Read if a thread did not run, because it costs the thread nothing then.
 std::int64_t StackSampler::queued(Thread& thread, std::int64_t most_ns) {
-    if (most_ns < interval_ns_ / 2) return 0;
+    if (most_ns < interval_ns_ / 10) return 0;
     const std::int64_t total_ns = thread_queued_ns(thread.ref.native_id);
     if (total_ns == unknown_ns) return unknown_ns;
     const std::int64_t since_ns = total_ns - thread.queued_ns;

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from gpuprof.record import stack_file as layout
 from gpuprof.record.facts import Damage, DamageCode
-from gpuprof.run.call_sites import CallSite, called_at, waited_ns
+from gpuprof.run.call_sites import CallSite, called_at
+from gpuprof.run.sample_waits import Sample, divided, find_waits
 from gpuprof.run.threads import UNKNOWN, ThreadReadings, ThreadTimes, UsageCounts
 
 BATCH_SAMPLES = 8192
@@ -65,6 +66,8 @@ class ThreadStacks:
     queued_ns: MutableSequence[int] = field(default_factory=_numbers)
     line: MutableSequence[int] = field(default_factory=_numbers)
     frames: list[Frames] = field(default_factory=list)
+    sites: list[CallSite | None] = field(default_factory=list)  # of their innermost instructions; often empty
+    added: int = 0  # how many samples more there are because waits are apart
 
     def add(self, numbers: Sequence[int], frames: Frames) -> None:
         """Add a sample: `numbers` are its values in the order of NUMBERS."""
@@ -94,7 +97,8 @@ class Stacks:
             return None
         interval_ns = max(thread.interval_ns for thread in self.threads)
         threads = sum(len(thread) > 0 for thread in self.threads)
-        return {"samples": len(self), "interval_ns": interval_ns, "threads": threads}
+        taken = len(self) - sum(thread.added for thread in self.threads)
+        return {"samples": taken, "interval_ns": interval_ns, "threads": threads}
 
 
 def has_stacks(segments: Path) -> bool:
@@ -177,12 +181,8 @@ def read_stacks(segments: Path, origin_ns: int) -> Stacks:
             damaged = found.read(file, head)
         if damaged:
             damage.append(Damage(DamageCode.RECORDS, path.name, damaged))
-    return Stacks(
-        list(found.texts),
-        [_in_order(thread) for thread in found.threads.values()],
-        damage,
-        found.thread_times,
-    )
+    threads = [found.with_waits(_in_order(thread)) for thread in found.threads.values()]
+    return Stacks(list(found.texts), threads, damage, found.thread_times)
 
 
 def stack_head(content: bytes) -> StackHead | None:
@@ -246,6 +246,26 @@ class _StackReader:
             return False
         thread.add((t_ns, *numbers[1:]), self._stacks.setdefault(frames, frames))
         return True
+
+    def with_waits(self, thread: ThreadStacks) -> ThreadStacks:
+        """Return the samples of a thread in which waits are apart, and in the calls that wait."""
+        import numpy as np
+
+        if len(thread.sites) != len(thread):  # samples of pyinstrument, or next to some
+            return thread
+        found = ThreadStacks(thread.process_id, thread.thread_id, thread.interval_ns, thread.is_of_end)
+        columns = [getattr(thread, name) for name in NUMBERS]
+        t_ns, duration_ns, cpu_ns, queued_ns, _ = (np.array(each, np.int64) for each in columns)
+        waits = find_waits(t_ns, duration_ns, cpu_ns, queued_ns, thread.interval_ns)
+        samples = map(Sample, *columns, thread.frames)
+        for *numbers, frames in divided(samples, thread.sites, waits, self._frame_of):
+            found.add(numbers, self._stacks.setdefault(frames, frames))
+        found.added = len(found) - len(thread)
+        return found
+
+    def _frame_of(self, site: CallSite) -> int | None:
+        called = called_at(site)
+        return None if called is None else self.number_of(f"{called} (built-in)")
 
 
 class _File:
@@ -316,12 +336,11 @@ class _File:
     def _take_native_sample(self, body: bytes, thread: ThreadStacks) -> bool:
         *times, stack, site = layout.NATIVE_SAMPLE.unpack(body)
         frames = self._stacks[stack]
-        if site == layout.NO_SITE:
-            return self._run.add(thread, (*times, -1), frames)
-        at = self._sites[site]
-        if waited_ns(*times[1:]) and (called := called_at(at)) is not None:
-            frames = (*frames, self._run.number_of(f"{called} (built-in)"))
-        return self._run.add(thread, (*times, at.line), frames)
+        at = None if site == layout.NO_SITE else self._sites[site]
+        is_taken = self._run.add(thread, (*times, -1 if at is None else at.line), frames)
+        if is_taken:
+            thread.sites.append(at)
+        return is_taken
 
 
 def _numbers_of(body: bytes) -> tuple[int, ...]:
@@ -372,4 +391,7 @@ def _sorted(thread: ThreadStacks) -> ThreadStacks:
     numbers: dict[str, Any] = {
         name: array("q", map(column.__getitem__, order)) for name, column in columns.items()
     }
-    return dataclasses.replace(thread, frames=[thread.frames[place] for place in order], **numbers)
+    sites = [thread.sites[place] for place in order] if thread.sites else []
+    return dataclasses.replace(
+        thread, frames=[thread.frames[place] for place in order], sites=sites, **numbers
+    )
