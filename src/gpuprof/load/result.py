@@ -33,6 +33,7 @@ from gpuprof.load.figures import (
     requests_needed,
     service_distribution,
 )
+from gpuprof.load.out_folder import SEVERAL_RESULTS, SINGLE_RESULT
 from gpuprof.load.probe import GENERATOR_BOUND
 from gpuprof.load.requests import RequestStatus, Rows, is_ok, read_requests, write_rows
 from gpuprof.load.rule_verdicts import RuleVerdicts, rule_verdicts
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.requests.slowest import Order, ProfiledRequests
 
 FORMAT = 1
-RESULT_FILE, REQUESTS_FILE = "result.json", "requests.parquet"
+RESULT_FILE, REQUESTS_FILE = SINGLE_RESULT, "requests.parquet"
 PROFILE_FOLDER = "profile.gpuprof"
 _MOST_LITTLE_GAP = 0.1
 _MOST_SIZES = 10  # of batches, in a line of text
@@ -361,13 +362,24 @@ def open_result(folder: Path | str) -> LoadResult:
     try:
         text = (path / RESULT_FILE).read_bytes()
     except OSError as error:
-        raise RunError(
-            "no_load_result", f"{path}: no result of a load run", hint="name a folder of gpuprof load --out"
-        ) from error
+        raise _no_result(path) from error
     stored = decode(text, _Stored, str(path / RESULT_FILE))
     profile = path / PROFILE_FOLDER if stored.profile is not None else None
     profile = profile if profile is not None and profile.is_dir() else None
     return LoadResult(stored.settings, stored.run, read_requests(path / REQUESTS_FILE), profile=profile)
+
+
+def _no_result(path: Path) -> RunError:
+    for name, option in SEVERAL_RESULTS.items():
+        if (path / name).exists():
+            return RunError(
+                "no_load_result",
+                f"{path}: no result of a single load: {name} is of {option}",
+                hint="name the --out of gpuprof load without that option",
+            )
+    return RunError(
+        "no_load_result", f"{path}: no result of a load run", hint="name a folder of gpuprof load --out"
+    )
 
 
 # --- text for a terminal --------------------------------------------------------------------------
