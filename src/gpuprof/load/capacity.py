@@ -101,7 +101,7 @@ def _check(
     for name, given in positive.items():
         if not 0 < given < math.inf:
             raise BenchmarkError(
-                "invalid_load", f"{name} {given} is not a positive number", hint=f"give a {name} above 0"
+                "invalid_load", f"{name} is {given}, not a positive number", hint="give a number above 0"
             )
     if load.gaps_s is not None and not (len(load.gaps_s) > 1 and load.gaps_s.min() >= 0 < load.gaps_s.sum()):
         raise BenchmarkError(

@@ -30,6 +30,7 @@ from gpuprof.load.figures import (
     lateness_distribution,
     littles_law,
     quantile,
+    requests_judged,
     requests_needed,
     service_distribution,
 )
@@ -39,7 +40,6 @@ from gpuprof.load.requests import RequestStatus, Rows, is_ok, read_requests, wri
 from gpuprof.load.rule_verdicts import RuleVerdicts, rule_verdicts
 from gpuprof.load.targets.base import TargetFailure
 from gpuprof.load.warnings import LoadWarning, load_warning
-from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import counted, format_duration, format_number, format_rate, format_share
@@ -170,6 +170,11 @@ class LoadResult:
         return int(is_ok(self.rows).sum()) / self._elapsed_s
 
     @property
+    def unit(self) -> str:
+        """What `units_per_s` counts: tokens of streams, samples of others."""
+        return "tokens" if self.settings.target.startswith("openai+") else "samples"
+
+    @property
     def units_per_s(self) -> float:
         """Samples or tokens of successful requests per second."""
         return float(self.rows["units"][is_ok(self.rows)].sum()) / self._elapsed_s
@@ -277,7 +282,7 @@ class LoadResult:
         target, found = self.target, self.judgement
         if target is None or found is None or target.share is None:
             return
-        least = samples_needed(target.share)
+        least = requests_judged(target.share)
         if len(self.rows) < least:
             yield load_warning(
                 "too_few_requests", percent=100 * target.share, requests=len(self.rows), least=least
@@ -424,7 +429,7 @@ def _rates(result: LoadResult) -> str:
         if asked is not None and format_rate(asked) != format_rate(result.planned_rate):
             found += f" for a rate of {format_rate(asked)}"
     if result.units_per_s > result.achieved_rate * 1.001:
-        found += f", {format_number(result.units_per_s)} units/s"
+        found += f", {format_number(result.units_per_s)} {result.unit}/s"
     failed = {status: count for status, count in result.statuses.items() if status.name != "OK"}
     return found + "".join(f", {count:,} {status_text(status)}" for status, count in failed.items())
 
@@ -464,8 +469,11 @@ def judgement_text(target: str, found: TargetJudgement) -> str:
     """Return the verdict on a target, with the fraction above it where that is known."""
     if found.above is None:
         return f"{target}: {found.verdict}"
+    verdict = str(found.verdict)
+    if found.verdict is TargetVerdict.INCONCLUSIVE and found.is_correlated:
+        verdict += ", since slow requests come together and the run is short for them"
     return (
-        f"{target}: {found.verdict} ({format_share(found.above)} of the requests are above, 95% CI "
+        f"{target}: {verdict} ({format_share(found.above)} of the requests are above, 95% CI "
         f"{format_share(max(found.low or 0.0, 0.0))} to {format_share(found.high)})"
     )
 
