@@ -216,7 +216,8 @@ def test_capacity_of_damaged_and_of_other_results(tmp_path: Path) -> None:
 
 @pytest.mark.texts
 def test_what_to_measure_for_batches_and_replicas(tmp_path: Path) -> None:
-    words = ["capacity", saved(tmp_path / "a", [0, 10, 20], [4, 14, 99]), "--rate", "1", "--slo", "p90<1s"]
+    folder = saved(tmp_path / "a", [0, 10, 20], [4, 14, 99])
+    words = ["capacity", str(folder), "--rate", "1", "--slo", "p90<1s"]
     refused_command([*words, "--batch-size", "8"], "not_measured", "gpuprof load --max-batch 8;")
     refused_command([*words, "--replicas", "2"], "not_measured", "--scenario closed-loop --concurrency 2;")
 

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from refusals import refused
 
 from gpuprof import _native
 from gpuprof.errors import BenchmarkError
-from gpuprof.load import driver
 from gpuprof.load.driver import DrivenLoad, DriveSettings, drive, drive_closed
 from gpuprof.load.requests import REQUEST, RequestStatus, latency_ns
 from gpuprof.load.targets.base import RequestError
@@ -140,20 +138,6 @@ def test_a_closed_loop_sends_when_the_former_request_ended() -> None:
     rows = load.rows
     assert rows["planned_ns"][1:].tolist() == rows["end_ns"][:-1].tolist()
     check_order(load, 50)
-
-
-def test_the_start_of_the_threads_is_not_in_a_closed_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    start_threads = driver._start_threads
-    started_ns: list[int] = []
-
-    def start(work: Callable[[int], None], count: int) -> list[threading.Thread]:
-        threads = start_threads(work, count)
-        started_ns.append(time.monotonic_ns())
-        return threads
-
-    monkeypatch.setattr(driver, "_start_threads", start)
-    load = drive_closed(CallableTarget(lambda: None), count=20, settings=DriveSettings(concurrency=4))
-    assert started_ns[0] <= load.start_ns <= load.rows["sent_ns"].min()
 
 
 def test_a_closed_loop_runs_for_its_duration_and_its_least_count() -> None:

@@ -127,13 +127,13 @@ def test_a_median_that_is_missing_has_its_reason(save: Save) -> None:
     found = judge(read_side([save("a", seed=1)]), read_side([save("b", seed=2, count=35)]))
     [row] = [row for row in found.rows if row.metric is RunMetric.P50]
     assert row.reason is not None
-    assert row.reason.code == "load_too_few"
+    assert row.reason.code == "load_few_requests"
 
 
 @pytest.mark.texts
 def test_the_throughput_of_streams_is_in_tokens(save: Save) -> None:
-    both = [read_side([save(name, target="openai+http://127.0.0.1:1/v1")]) for name in "ab"]
-    assert " tokens/s" in gate_text(judge(*both))
+    old, new = (read_side([save(name, target="openai+http://127.0.0.1:1/v1")]) for name in "ab")
+    assert " tokens/s" in gate_text(judge(old, new))
     assert "tokens" not in gate_text(judge(read_side([save("c")]), read_side([save("d")])))
 
 

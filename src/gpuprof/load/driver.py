@@ -294,7 +294,6 @@ class _ClosedRun:
         self.log = _native.RequestLog(self.count)
         self.indexes = iter(range(self.count))
         self.stopped = False
-        self.started = threading.Event()
         self.start_ns = 0
         self.first_failure: TargetFailure | None = None
 
@@ -305,14 +304,11 @@ class _ClosedRun:
             self.start_ns = time.monotonic_ns()
             try:
                 threads = _start_threads(lambda _: self._calls(target), self.settings.concurrency or 1)
-                self.start_ns = time.monotonic_ns()
-                self.started.set()
                 _join(threads, self._deadline_ns(), self.settings.progress, rows)
             except KeyboardInterrupt:
                 interrupted = True
             finally:
                 self.stopped = True
-                self.started.set()
         return self._result(rows, interrupted)
 
     def _deadline_ns(self) -> int | None:
@@ -323,7 +319,6 @@ class _ClosedRun:
     def _calls(self, target: ThreadTarget) -> None:
         call, begin_next, end = target.call, self.log.begin_next, self.log.end
         former = -1
-        self.started.wait()  # thousands of threads take a second to start
         for index in self.indexes:
             if self.stopped or self._is_over(index):
                 return
