@@ -68,6 +68,8 @@ def test_command_lines_that_are_refused(tmp_path: Path) -> None:
     refused_command([*usual, "1", "--arrivals", tmp_path / "none"], "invalid_arrivals")
     (tmp_path / "text").write_text("now\n")
     refused_command([*usual, "1", "--arrivals", tmp_path / "text"], "invalid_arrivals")
+    (tmp_path / "text").write_text("1.0\n\nnow\n")
+    refused_command([*usual, "1", "--arrivals", tmp_path / "text"], "invalid_arrivals", "line 3")
     refused_command([*usual, "1", "--batch-size", "64"], "not_measured", 64)
     refused_command([*usual, "1", "--growth", "nan"], "invalid_load")
     refused_command([*usual, "1", "--price", "0"], "invalid_load", "price")

@@ -97,6 +97,20 @@ def test_a_folder_with_another_result_is_refused(target: str, tmp_path: Path) ->
     assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
 
 
+def test_a_folder_that_cannot_be_made_is_refused(target: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    for out in (tmp_path / "link", tmp_path / "link" / "out"):
+        refused_command(["load", target, "--rate", "10", "--out", out], "cannot_write", "link")
+    refused_command(["load", target, "--rate", "10", "--out", ""], "empty_path")
+
+
+@pytest.mark.parametrize("name", ["result.json", "mlperf.json", "soak.json", "sweep.json", "max_rate.json"])
+def test_loadgen_replaces_no_result(target: str, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    words = ["load", "--mlperf", target, "--scenario", "offline", "--out", str(tmp_path)]
+    refused_command(words, "exists")
+
+
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
 def test_a_file_system_that_takes_no_files_is_refused_before_the_first_request(target: str) -> None:
     refused_command(["load", target, "--rate", "10", "--out", "/proc/load"], "cannot_write")

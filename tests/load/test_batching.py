@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,14 +129,22 @@ def test_a_target_without_failures_has_none() -> None:
 # --- capacity --------------------------------------------------------------------------------------
 
 
-def saved(folder: Path, sent: list[int], end: list[int], *, wait_s: float | None = None) -> Path:
+def saved(
+    folder: Path,
+    sent: list[int],
+    end: list[int],
+    *,
+    wait_s: float | None = None,
+    settings: LoadSettings | None = None,
+) -> Path:
     """Write a load with these times in milliseconds; the last request failed."""
     rows = np.zeros(len(sent), REQUEST)
     rows["planned_ns"] = rows["sent_ns"] = 10**9 + np.array(sent) * 10**6
     rows["end_ns"] = 10**9 + np.array(end) * 10**6
     rows["status"], rows["units"] = RequestStatus.OK, 1
     rows["status"][-1] = RequestStatus.FAILED
-    settings, run = LoadSettings("f", "server", rate=1.0), LoadRun(10**9, 2 * 10**9, batch_wait_s=wait_s)
+    settings = settings or LoadSettings("f", "server", rate=1.0)
+    run = LoadRun(10**9, 2 * 10**9, batch_wait_s=wait_s)
     return LoadResult(settings, run, rows).save(folder)
 
 
@@ -149,7 +158,8 @@ def test_service_times_are_by_the_requests_in_service(tmp_path: Path) -> None:
     assert plain(service_runs(folder)) == [{1: [4, 3], 2: [5]}]
     assert plain(service_runs(folder / "result.json")) == plain(service_runs([open_result(folder)]))
     batches = saved(tmp_path / "b", [0, 0, 10, 20], [4, 4, 13, 99], wait_s=0.0)
-    assert plain(service_runs([batches, batches])) == [{1: [3], 2: [4]}] * 2
+    again = saved(tmp_path / "again", [0, 0, 10, 20], [4, 4, 13, 99], wait_s=0.0)
+    assert plain(service_runs([batches, again])) == [{1: [3], 2: [4]}] * 2
     only_two = saved(tmp_path / "c", [0, 0, 20], [4, 4, 99], wait_s=0.0)
     only_one = saved(tmp_path / "d", [0, 10, 20], [4, 14, 99])
     with refused(BenchmarkError, "no_service_times"):
@@ -157,6 +167,59 @@ def test_service_times_are_by_the_requests_in_service(tmp_path: Path) -> None:
     failed = saved(tmp_path / "e", [0], [1])
     with refused(BenchmarkError, "no_service_times"):
         service_runs(failed)
+
+
+def test_results_of_several_targets_are_no_process_runs(tmp_path: Path) -> None:
+    def load(name: str, **changes: Any) -> Path:
+        settings = replace(LoadSettings("http://127.0.0.1:1/v1", "server", rate=1.0), **changes)
+        return saved(tmp_path / name, [0, 10, 20], [4, 14, 99], settings=settings)
+
+    first = load("first")
+    # The port of this machine, the rate and the concurrency are no other target.
+    same = load("same", target="http://127.0.0.1:2/v1", rate=2.0, concurrency=4)
+    assert len(service_runs([first, same])) == 2
+    base = Path(__file__).parents[1] / "golden" / "inputs" / "results" / "base.json"
+    others = [
+        load("other", target="openai+http://127.0.0.1:1/v1"),
+        load("streams", scenario="multi-stream"),
+        load("batched", max_batch=8),
+        base,
+    ]
+    for other in others:
+        with refused(BenchmarkError, "different_targets", other.name):
+            service_runs([first, same, other])
+        loads = [*([] if other is base else [open_result(other)]), open_result(first)]
+        if len(loads) > 1:
+            with refused(BenchmarkError, "different_targets"):
+                service_runs(loads)
+
+
+def test_a_result_that_is_given_twice_is_no_second_process_run(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "a", [0, 10, 20], [4, 14, 99])
+    (tmp_path / "link").symlink_to(folder)
+    for again in (folder, folder / "result.json", tmp_path / "link"):
+        refused_command(["capacity", folder, again, "--rate", "1", "--slo", "p90<1s"], "same_result")
+
+
+def test_capacity_of_damaged_and_of_other_results(tmp_path: Path) -> None:
+    usual = ["--rate", "1", "--slo", "p90<1s"]
+    folder = saved(tmp_path / "a", [0, 10, 20], [4, 14, 99])
+    rows = folder / "requests.parquet"
+    rows.write_bytes(rows.read_bytes()[:50])
+    refused_command(["capacity", folder, *usual], "cannot_read", "requests.parquet")
+    rows.unlink()
+    refused_command(["capacity", folder, *usual], "cannot_read", "requests.parquet is missing")
+    (tmp_path / "soak").mkdir()
+    (tmp_path / "soak" / "soak.json").write_text("{}")
+    refused_command(["capacity", tmp_path / "soak", *usual], "no_load_result", "--scenario soak")
+
+
+@pytest.mark.texts
+def test_what_to_measure_for_batches_and_replicas(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "a", [0, 10, 20], [4, 14, 99])
+    words = ["capacity", str(folder), "--rate", "1", "--slo", "p90<1s"]
+    refused_command([*words, "--batch-size", "8"], "not_measured", "gpuprof load --max-batch 8;")
+    refused_command([*words, "--replicas", "2"], "not_measured", "--scenario closed-loop --concurrency 2;")
 
 
 def test_capacity_of_load_results(tmp_path: Path) -> None:

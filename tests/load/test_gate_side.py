@@ -17,6 +17,7 @@ from refusals import refused
 
 from gpuprof.bench.gate.gate import judge
 from gpuprof.bench.gate.result import Gate, Thresholds
+from gpuprof.bench.gate.text import gate_text
 from gpuprof.bench.results.run_figures import RunMetric
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
@@ -48,7 +49,8 @@ def save(tmp_path: Path) -> Save:
         name: str, *, slower: float = 1.0, seed: int = 0, day: int = 1, busy: bool = False, **more: Any
     ) -> Path:
         rows = queue(slower, seed, more.pop("failing", None), more.pop("count", COUNT))
-        settings = LoadSettings("m.py:build", "server", "poisson", rate=300.0, **{"slo": "p99<20ms", **more})
+        target = more.pop("target", "m.py:build")
+        settings = LoadSettings(target, "server", "poisson", rate=300.0, **{"slo": "p99<20ms", **more})
         environment = {"processor": "P", "cores": 2, "date": f"2026-01-{day:02d}T00:00:00+00:00"}
         warnings = (load_warning("steal_time", share=0.5),) if busy else ()
         run = LoadRun(10**9, int(rows["end_ns"].max()), machine_warnings=warnings, environment=environment)
@@ -119,6 +121,20 @@ def test_a_run_that_is_too_short_for_its_correlation_is_inconclusive(save: Save,
     assert reason is not None
     assert reason.code in ("load_too_few", "load_correlated")
     assert gate("--baseline", old, "--candidate", new) == 3
+
+
+def test_a_median_that_is_missing_has_its_reason(save: Save) -> None:
+    found = judge(read_side([save("a", seed=1)]), read_side([save("b", seed=2, count=35)]))
+    [row] = [row for row in found.rows if row.metric is RunMetric.P50]
+    assert row.reason is not None
+    assert row.reason.code == "load_few_requests"
+
+
+@pytest.mark.texts
+def test_the_throughput_of_streams_is_in_tokens(save: Save) -> None:
+    old, new = (read_side([save(name, target="openai+http://127.0.0.1:1/v1")]) for name in "ab")
+    assert " tokens/s" in gate_text(judge(old, new))
+    assert "tokens" not in gate_text(judge(read_side([save("c")]), read_side([save("d")])))
 
 
 # --- failures -------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ import gpuprof
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.load import open_result
+from gpuprof.load.figures import TargetJudgement
 from gpuprof.load.requests import RequestStatus
-from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
+from gpuprof.load.result import LoadResult, LoadRun, LoadSettings, judgement_text
 from gpuprof.load.targets.base import RequestError
 from gpuprof.load.targets.in_process import CallableTarget
 from gpuprof.text.messages import code_text
@@ -93,6 +96,51 @@ def test_too_few_requests_for_the_target_are_reported() -> None:
     found = result_of(even_rows(100))
     assert "too_few_requests" in codes(found)
     assert found.verdict is TargetVerdict.INCONCLUSIVE
+
+
+def test_requests_that_are_too_few_for_a_verdict_are_reported() -> None:
+    # The quantile has its 29 requests, and a run is judged from 40 on.
+    found = LoadResult(
+        LoadSettings("f", "server", rate=200.0, slo="p90<20ms"), result_of(even_rows(35)).run, even_rows(35)
+    )
+    [warned] = [each for each in found.warnings if each.code == "too_few_requests"]
+    assert (found.verdict, warned.values["least"]) == (TargetVerdict.INCONCLUSIVE, 40)
+
+
+@pytest.mark.texts
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"rate": 5, "slo": "p99<1s"},
+            "at least 299 .*; hint: plan 900 or more .* --duration or .* --rate",
+        ),
+        (
+            {"scenario": "offline", "count": 5, "slo": "p50<1s"},
+            "at least 6 .*; hint: plan 40 or .* --count",
+        ),
+    ],
+)
+def test_a_refusal_names_requests_that_give_a_verdict(options: dict[str, Any], words: str) -> None:
+    with refused(BenchmarkError, "too_few_requests") as caught:
+        gpuprof.load(lambda: None, **options)
+    assert re.search(words, str(caught.value)), caught.value
+
+
+@pytest.mark.texts
+def test_a_trace_that_is_too_short_has_a_hint_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text("0\n1\n2\n")
+    with refused(BenchmarkError, "too_few_requests", "use a longer trace") as caught:
+        gpuprof.load(lambda: None, scenario="trace", pattern=str(tmp_path / "trace"), slo="p99<1s")
+    assert "--duration" not in str(caught.value)
+
+
+@pytest.mark.texts
+def test_a_verdict_that_its_interval_does_not_explain_has_a_reason() -> None:
+    far = TargetJudgement(TargetVerdict.INCONCLUSIVE, 0.097, 0.019, 0.29, is_correlated=True)
+    assert "slow requests come together" in judgement_text("p99<50ms", far)
+    near = replace(far, is_correlated=False)
+    assert judgement_text("p99<50ms", near).startswith("p99<50ms: inconclusive (")
 
 
 @pytest.mark.texts

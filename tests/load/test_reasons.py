@@ -6,6 +6,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 import gpuprof
 from gpuprof.load.reasons import MESSAGES, reason
 
@@ -28,6 +30,23 @@ def used() -> set[str]:
 
 def test_each_code_has_a_text_and_each_text_a_use() -> None:
     assert used() == MESSAGES.codes
+
+
+@pytest.mark.texts
+def test_figures_are_plain_numbers() -> None:
+    values = {"meter": "memory", "unit": "bytes", "low": 4_112.0, "high": 4_112.4, "margin": 64.0}
+    for code in ("grows", "wide_interval"):
+        assert "4,112 to 4,112 bytes" in str(reason(code, **values))
+    assert "at most 4,112 bytes" in str(reason("within_margin", **values))
+
+
+@pytest.mark.texts
+def test_a_throttled_service_that_took_less_time_is_not_longer() -> None:
+    values = {"cause": "CPU clock", "throttled": 3, "intervals": 96, "margin": 0.01}
+    less = str(reason("throttled_harmless", low=-0.3, high=-0.163, **values))
+    assert less.endswith("service took 16.3% to 30.0% less time (95% CI)")
+    more = str(reason("throttled_harmless", low=-0.3, high=0.005, **values))
+    assert more.endswith("service took at most 0.5% longer (95% CI)")
 
 
 def test_a_reason_is_plain_data_with_its_text() -> None:

@@ -137,7 +137,7 @@ def test_a_line_without_a_time_is_named(tmp_path: Path, line: str) -> None:
 
 def test_a_trace_without_arrivals_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
-    with refused(BenchmarkError, "empty_plan"):
+    with refused(BenchmarkError, "empty_plan", "empty"):
         plan(TraceSchedule(tmp_path / "empty"))
     with refused(BenchmarkError, "cannot_read"):
         plan(TraceSchedule(tmp_path / "missing"))

@@ -17,7 +17,7 @@ from refusals import refused
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
-from gpuprof.load import several_runs
+from gpuprof.load import several_runs, sweep
 from gpuprof.load.requests import REQUEST, RequestStatus
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
 from gpuprof.load.search import MaxRate
@@ -134,6 +134,35 @@ def test_an_interrupted_sweep_is_shown_as_one(
     monkeypatch.setattr(several_runs, "run_load", run)
     execute(words)
     assert "interrupted" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("simulated")
+def test_ctrl_c_while_the_law_is_fitted_keeps_the_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*_words: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "_fit", interrupted)
+    assert execute(["load", "python:math:pi", "--concurrency", "1,2,4,8", "--out", str(tmp_path)]) == 130
+    found = json.loads((tmp_path / "sweep.json").read_text())
+    assert [each["concurrency"] for each in found["runs"]] == [1, 2, 4, 8]
+    assert (found["interrupted"], found["saturation"], found["law"]) == (True, 4, None)
+
+
+@pytest.mark.usefixtures("simulated")
+def test_ctrl_c_while_a_run_is_evaluated_keeps_the_runs_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated = []
+
+    def interrupted(_result: LoadResult) -> None:
+        evaluated.append(1)
+        if len(evaluated) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(several_runs, "_p99_ends", interrupted)
+    found = sweep_concurrency("f", LoadSettings("f", "server", duration_s=1.0), (1, 2, 4))
+    assert found.interrupted
+    assert [each.concurrency for each in found.found.runs] == [1]
 
 
 def test_ctrl_c_keeps_the_rates_that_were_measured(

@@ -151,6 +151,14 @@ def test_what_a_soak_does_not_have_is_refused(simulated: Any, more: dict[str, in
 
 
 @pytest.mark.slow
+@pytest.mark.texts
+def test_a_rate_without_a_request_in_each_cycle_is_refused(simulated: Any) -> None:
+    asked = simulated(0)
+    with refused(BenchmarkError, "too_few_requests", "--duration of 10s"):
+        run_soak(lambda: None, replace(SETTINGS, rate=10.0, duration_s=1.0))
+    assert asked == []
+
+
 def test_a_soak_mixes_batch_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 

@@ -17,6 +17,7 @@ from run_edits import change_meta, parquet_of
 from unclosed_run import the_file
 
 import gpuprof
+from gpuprof.errors import RunError
 from gpuprof.run.format import TABLES
 from gpuprof.run.parts import write_meta
 
@@ -85,6 +86,12 @@ def test_a_recording_without_its_segments(copy_of: Callable[[], Path]) -> None:
     with pytest.raises(gpuprof.RunError) as caught:
         gpuprof.open(path)
     check_message(caught.value, str(path), "segments")
+
+
+def test_a_result_of_a_load_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "requests.parquet").write_bytes(b"")
+    with refused(RunError, "result_of_load", tmp_path):
+        gpuprof.open(tmp_path)
 
 
 def refuse_to_open(path: Path, code: str) -> None:

@@ -489,6 +489,9 @@ TEMPLATES: dict[str, Template] = {
         "waiting requests delay those after them for longer than a twentieth of the run: run longer, or make "
         "5 runs"
     ),
+    "load_few_requests": (
+        "too few requests (n={requests:,}, needs at least {needed:,}): run longer, or use a higher rate"
+    ),
     "load_too_few": (
         "the requests of the run are correlated, and count as {effective:,} independent ones; this quantile "
         "needs {needed:,}: run longer, or make 5 runs"

@@ -44,12 +44,21 @@ def _arrivals(_context: click.Context, _parameter: click.Parameter, value: str |
     if value is None:
         return None
     try:
-        return [float(line) for line in Path(value).read_text(encoding="utf-8").split()]
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "a line is no number"
-        raise BadParameter(
-            "invalid_arrivals", f"{value}: {reason}; hint: write one time in seconds a line."
-        ) from None
+        lines = Path(value).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise _invalid_arrivals(f"{value}: {reason}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found += [float(word) for word in line.split()]
+        except ValueError:
+            raise _invalid_arrivals(f"{value}: line {number} is no number") from None
+    return found
+
+
+def _invalid_arrivals(what: str) -> BadParameter:
+    return BadParameter("invalid_arrivals", f"{what}; hint: write one time in seconds a line.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

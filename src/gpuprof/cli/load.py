@@ -70,6 +70,8 @@ def _report_formats(_context: click.Context, _parameter: click.Parameter, value:
 
 def _folder(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
     """Return the given folder, or a new one."""
+    if value == "":
+        raise BadParameter("empty_path", "the folder has no name; hint: write --out DIR, or omit it.")
     from gpuprof.record.supervise import free_name
 
     return str(free_name(RESULTS_FOLDER, suffix="")) if value is None else value

@@ -101,7 +101,7 @@ def _check(
     for name, given in positive.items():
         if not 0 < given < math.inf:
             raise BenchmarkError(
-                "invalid_load", f"{name} {given} is not a positive number", hint=f"give a {name} above 0"
+                "invalid_load", f"{name} is {given}, not a positive number", hint="give a number above 0"
             )
     if load.gaps_s is not None and not (len(load.gaps_s) > 1 and load.gaps_s.min() >= 0 < load.gaps_s.sum()):
         raise BenchmarkError(
@@ -116,9 +116,18 @@ def _check(
         raise BenchmarkError(
             "not_measured",
             f"no measurement has {counted(model.most_in_service, 'request')} at a time (at most {most})",
-            hint=f"measure them with --batch-sizes 1,{model.most_in_service}, or plan with at most {most}",
+            hint=f"measure them: {_ways_to_measure(model)}; or plan with at most {most}",
         )
     return share
+
+
+def _ways_to_measure(model: MachineModel) -> str:
+    """Return the options of both commands that measure as many requests at a time as a machine serves."""
+    most = model.most_in_service
+    of_load = (
+        f"--max-batch {most}" if model.largest_batch > 1 else f"--scenario closed-loop --concurrency {most}"
+    )
+    return f"gpuprof bench --batch-sizes 1,{most}, or gpuprof load {of_load}"
 
 
 def _check_service(pool: Pool, share: float, target: LatencyTarget) -> None:

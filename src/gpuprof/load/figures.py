@@ -161,6 +161,11 @@ _SPARE = 2  # the fraction of the longer run will be another one
 _MOST_TIMES = 100
 
 
+def requests_judged(share: float) -> int:
+    """Return the fewest requests of one run on which a quantile is judged."""
+    return max(samples_needed(share), 2 * BATCHES)
+
+
 def judge(rows: Rows, target: LatencyTarget) -> TargetJudgement:
     """Judge the latencies of one run against a target."""
     return judge_seconds(latencies_s(rows), target)
@@ -181,7 +186,7 @@ def judge_seconds(latencies: Floats, target: LatencyTarget) -> TargetJudgement:
     share = target.share
     if share is None:
         return _judge_mean(latencies, target.limit_s)
-    if len(latencies) < max(samples_needed(share), 2 * BATCHES):
+    if len(latencies) < requests_judged(share):
         return TargetJudgement(TargetVerdict.INCONCLUSIVE)
     found = fraction_above(latencies, target.limit_s)
     verdict = _side(found.low, found.high, 1 - share)

@@ -23,7 +23,7 @@ from gpuprof.bench.results.run_figures import RunFigures, RunLog, RunMetric
 from gpuprof.bench.results.stored import MACHINE, Configuration, ResultFile
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.correlated import BATCHES, fraction_of, quantile_of_run, relative_rate_error
-from gpuprof.load.figures import latencies_s, quantile
+from gpuprof.load.figures import latencies_s, quantile, requests_judged
 from gpuprof.load.requests import first_ns, is_ok, service_ns
 from gpuprof.load.result import LoadResult, LoadSettings, open_result
 from gpuprof.load.stored_streams import good_streams, stored_objectives
@@ -203,7 +203,7 @@ def _figures(runs: Sequence[LoadedRun]) -> RunFigures:
         values[metric] = tuple(max(float(each.mean()), _LEAST_SHARE) for each in flags)
         fewest = min(map(len, flags))
         if fewest < 2 * BATCHES:
-            undecided[metric] = note("load_too_few", effective=fewest, needed=2 * BATCHES)
+            undecided[metric] = note("load_few_requests", requests=fewest, needed=2 * BATCHES)
         else:
             logs[metric] = _log_of_fraction(flags)
     busy = sum(run.is_busy for run in runs)
@@ -211,9 +211,9 @@ def _figures(runs: Sequence[LoadedRun]) -> RunFigures:
 
 
 def _why_no_quantile(share: float, times: Floats) -> Diagnostic | None:
-    needed = samples_needed(share)
-    if len(times) < max(needed, 2 * BATCHES):
-        return note("load_too_few", effective=len(times), needed=max(needed, 2 * BATCHES))
+    needed = requests_judged(share)
+    if len(times) < needed:
+        return note("load_few_requests", requests=len(times), needed=needed)
     is_known = math.isfinite(quantile(np.sort(times), share))
     return None if is_known else note("load_failures_decide")
 

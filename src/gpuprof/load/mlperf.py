@@ -258,7 +258,11 @@ def _invalid(queries: Queries, rules: ScenarioRules, latency: float | None) -> l
         found.append(reason("failed_queries", failed=failed, queries=len(queries.completed)))
     bound, quantile = rules.latency_bound_s, rules.quantile
     if bound is not None and latency is not None and quantile is not None and latency > bound:
-        found.append(reason("latency_bound", percent=100 * quantile, latency_s=latency, bound_s=bound))
+        percent = 100 * quantile
+        if math.isfinite(latency):
+            found.append(reason("latency_bound", percent=percent, latency_s=latency, bound_s=bound))
+        else:
+            found.append(reason("failed_quantile", percent=percent, bound_s=bound))
     return found
 
 
@@ -285,4 +289,6 @@ def _not_early(latencies: Floats, rules: ScenarioRules, estimate: float | None) 
     over = int((latencies > (rules.latency_bound_s or 0.0)).sum())
     if stops_early(count, over, quantile):
         return []
+    if over > count * (1 - quantile):  # more queries of the same kind would not help
+        return [reason("above_bound", over=over, queries=count, most=100 * (1 - quantile))]
     return [reason("early_stopping", over=over, queries=count, least=queries_needed(quantile, over))]

@@ -8,19 +8,33 @@ from pathlib import Path
 
 from gpuprof.errors import RunError
 
+# What `gpuprof load` writes to --out, with the options that write it.
+SINGLE_RESULT = "result.json"
+SEVERAL_RESULTS = {
+    "soak.json": "--scenario soak",
+    "sweep.json": "several numbers for --concurrency",
+    "max_rate.json": "--find-max-rate",
+    "mlperf.json": "--mlperf",
+}
+
 
 def check_out(folder: Path, *, may_exist: bool = False) -> None:
     """Raise RunError for a folder that has files, as those of another result, or cannot be written to.
 
-    With `may_exist`, it can have files.
+    With `may_exist`, it can have files, but no result.
     """
     existing = folder.absolute()
-    while not existing.exists() and existing != existing.parent:
+    while not existing.exists() and not existing.is_symlink() and existing != existing.parent:
         existing = existing.parent
+    if existing.is_symlink() and not existing.exists():
+        raise _not_writable(folder, f"{existing.name} is a symbolic link to nothing")
     if not existing.is_dir():
         raise _not_writable(folder, f"{existing.name} is a file")
     try:
-        if not may_exist and folder.is_dir() and any(folder.iterdir()):
+        names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+        if any(name == SINGLE_RESULT or name in SEVERAL_RESULTS for name in names) or (
+            names and not may_exist
+        ):
             raise RunError("exists", f"{folder} exists", hint="choose another --out, or remove it")
         with tempfile.TemporaryDirectory(dir=existing, prefix=".gpuprof-"):
             pass

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.bench.results.result import Result
-from gpuprof.bench.results.stored import read_configurations
+from gpuprof.bench.results.stored import Configuration, read_configurations
 from gpuprof.bench.results.target import parse_target
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.capacity import plan_farm
 from gpuprof.load.capacity_plan import CapacityPlan, Load, MachineModel, Router, ServiceRun
+from gpuprof.load.gate_side import configuration_of
 from gpuprof.load.requests import is_ok, service_ns
-from gpuprof.load.result import REQUESTS_FILE, RESULT_FILE, LoadResult, open_result
+from gpuprof.load.result import REQUESTS_FILE, RESULT_FILE, LoadResult, LoadSettings, open_result
+from gpuprof.load.run import Scenario
 
 if TYPE_CHECKING:
     from gpuprof.stats.arrays import Floats
@@ -70,18 +73,19 @@ def service_runs(measured: Any, model: str | None = None) -> list[ServiceRun]:
     `measured` is a result file of `gpuprof bench`, a folder of `gpuprof load`, several of these folders, a
     `LoadResult`, a `Result`, results of several batch sizes of one model, a
     sequence of ServiceRun, or a sequence with the seconds of each process run (batch size 1). `model` chooses
-    one of several models in a file.
+    one of several models in a file. Several results are process runs of the same target, each given once.
     """
     if isinstance(measured, (str, os.PathLike)):
-        return _of_file(Path(measured), model)
+        return _of_file(Path(measured), model)[1]
     given: Any = [measured] if isinstance(measured, (Result, LoadResult)) else measured
     if not isinstance(given, Sequence) or not given:
         raise _refused(f"{type(measured).__name__} has no service times")
     if all(isinstance(each, Result) for each in given):
         return _of_results({each.batch_size or 1: each for each in given})
     if all(isinstance(each, (str, os.PathLike)) for each in given):
-        return _with_shared_sizes([run for each in given for run in _of_file(Path(each), model)])
+        return _of_files([Path(each) for each in given], model)
     if all(isinstance(each, LoadResult) for each in given):
+        _check_same([(each.settings.target, _measured_by(each.settings)) for each in given])
         return _with_shared_sizes([_of_load(each) for each in given])
     if all(isinstance(each, ServiceRun) for each in given):
         return list(given)
@@ -127,22 +131,65 @@ def _of_load(result: LoadResult) -> ServiceRun:
     return ServiceRun({int(each): times_s[succeeded & (in_service == each)] for each in levels})
 
 
-def _of_file(path: Path, model: str | None) -> list[ServiceRun]:
-    folder = path.parent if path.name == RESULT_FILE else path
+def _of_files(paths: Sequence[Path], model: str | None) -> list[ServiceRun]:
+    seen = set()
+    for path in paths:
+        whole = _folder_of(path).resolve()
+        if whole in seen:
+            raise BenchmarkError(
+                "same_result", f"{path} is given twice", hint="give a folder for each process run"
+            )
+        seen.add(whole)
+    found = [_of_file(path, model) for path in paths]
+    _check_same([(str(path), by) for path, (by, _runs) in zip(paths, found, strict=True)])
+    return _with_shared_sizes([run for _by, runs in found for run in runs])
+
+
+def _check_same(measured: Sequence[tuple[str, Configuration]]) -> None:
+    """Raise BenchmarkError for results of which two measured something else."""
+    first_name, first = measured[0]
+    for name, other in measured[1:]:
+        if other != first:
+            is_other = other.model != first.model
+            raise BenchmarkError(
+                "different_targets",
+                f"{name} is of {other.model}, and {first_name} of {first.model}"
+                if is_other
+                else f"{name} was measured with another command, device or batching than {first_name}",
+                hint="give process runs of one target; plan another target by itself",
+            )
+
+
+def _measured_by(settings: LoadSettings) -> Configuration:
+    """Return whose service times a load has; the rate and the concurrency may differ."""
+    samples = Scenario.MULTI_STREAM if settings.scenario == Scenario.MULTI_STREAM else Scenario.SERVER
+    same = dataclasses.replace(settings, scenario=str(samples), rate=None, pattern=None, concurrency=None)
+    return configuration_of(same)
+
+
+def _folder_of(path: Path) -> Path:
+    return path.parent if path.name == RESULT_FILE else path
+
+
+def _of_file(path: Path, model: str | None) -> tuple[Configuration, list[ServiceRun]]:
+    """Return what was measured, and its process runs."""
+    folder = _folder_of(path)
     if (folder / REQUESTS_FILE).exists() or path.is_dir():
-        return [_of_load(open_result(folder))]
+        load = open_result(folder)
+        return _measured_by(load.settings), [_of_load(load)]
     results = {
         key: result
         for key, result in read_configurations(path).items()
         if model is None or key.model == model
     }
-    names = sorted({str(key._replace(batch_size=None)) for key in results})
+    keys = {key._replace(batch_size=None) for key in results}
+    names = sorted(map(str, keys))
     if len(names) != 1:
         found = ", ".join(names) if names else "no result of that model"
         raise BenchmarkError(
             "several_models", f"{path} has {found}", hint="name one of its models with --model"
         )
-    return _of_results({key.batch_size or 1: result for key, result in results.items()})
+    return keys.pop(), _of_results({key.batch_size or 1: result for key, result in results.items()})
 
 
 def _of_results(results: Mapping[int, Result]) -> list[ServiceRun]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuprof.text.messages import Messages, Template, Values
-from gpuprof.text.units import format_change, format_duration
+from gpuprof.text.units import counted, format_change, format_duration, format_number, format_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,9 @@ def reason(code: str, **values: Any) -> LoadReason:
 
 def _within_margin(values: Values) -> str:
     high = max(values["high"], 0)
-    found = f"growth of at most {high:.3g} {values['unit']} per request (95% CI)" if high else "no growth"
-    return f"{values['meter']}: {found}, within the margin of {values['margin']:.3g}"
+    unit, margin = values["unit"], format_number(values["margin"])
+    found = f"growth of at most {format_number(high)} {unit} per request (95% CI)" if high else "no growth"
+    return f"{values['meter']}: {found}, within the margin of {margin}"
 
 
 def _drift(what: str, more: str = "") -> Callable[[Values], str]:
@@ -57,8 +58,16 @@ def _drift(what: str, more: str = "") -> Callable[[Values], str]:
     return text
 
 
-def _throttled(found: str) -> str:
-    return "{cause}: throttled in {throttled} of {intervals:#interval} between readings; in these, " + found
+_THROTTLED = "{cause}: throttled in {throttled} of {intervals:#interval} between readings; in these, "
+
+
+def _throttled_harmless(values: Values) -> str:
+    low, high = values["low"], values["high"]
+    took = f"service took at most {format_share(high)} longer"
+    if high <= 0:
+        took = f"service took {format_share(-high)} to {format_share(-low)} less time"
+    where = f"{values['throttled']} of {counted(values['intervals'], 'interval')} between readings"
+    return f"{values['cause']}: throttled in {where}; in these, {took} (95% CI)"
 
 
 _TEMPLATES: dict[str, Template] = {
@@ -66,9 +75,14 @@ _TEMPLATES: dict[str, Template] = {
     "too_short": "the run took {seconds:.3g} s, and the rule is {least_s:.3g} s",
     "too_few_queries": "too few queries (n={queries:,}, needs {least:,})",
     "too_few_samples": "too few samples (n={samples:,}, needs {least:,})",
+    "above_bound": "{over:,} of {queries:#query/queries} failed or took longer than the bound, and at most "
+    "{most:.3g}% may",
     "early_stopping": "{over:,} of {queries:#query/queries} took longer than the bound; to stop early with "
     "as many, {least:,} queries are needed",
-    "latency_bound": "p{percent:g} of {latency_s:time} is above the bound of {bound_s:time}",
+    "latency_bound": "p{percent:g} by LoadGen's definition, {latency_s:time}, is above the bound of "
+    "{bound_s:time}",
+    "failed_quantile": "p{percent:g} is that of a query that failed or had no response, and the bound is "
+    "{bound_s:time}",
     "failed_queries": "{failed:,} of {queries:#query/queries} failed or had no response",
     "repeat_longer": "repeat on a quieter machine, or with a longer --duration",
     "repeat_faster": "repeat on a quieter machine, with a longer --duration, or with a --rate above the "
@@ -90,12 +104,12 @@ _TEMPLATES: dict[str, Template] = {
     "unavailable": "{meter}: cannot be read on this machine",
     "other_process": "{meter}: cannot be read: the target is another process",
     "short_series": "{meter}: too few readings (n={readings}, needs {least})",
-    "grows": "{meter}: growth of {low:.3g} to {high:.3g} {unit} per request (95% CI), above the margin of "
-    "{margin:.3g}",
+    "grows": "{meter}: growth of {low:number} to {high:number} {unit} per request (95% CI), above the "
+    "margin of {margin:number}",
     "within_margin": _within_margin,
     "flattens": "{meter}: the growth is flattening: run longer",
-    "wide_interval": "{meter}: growth of {low:.3g} to {high:.3g} {unit} per request (95% CI), and the margin "
-    "is {margin:.3g}: run longer",
+    "wide_interval": "{meter}: growth of {low:number} to {high:number} {unit} per request (95% CI), and the "
+    "margin is {margin:number}: run longer",
     "slower_over_time": _drift("above the margin of"),
     "faster_over_time": _drift("below the margin of"),
     "steady": _drift("within the margin of"),
@@ -103,12 +117,13 @@ _TEMPLATES: dict[str, Template] = {
     "slower_in_short_test": _drift(
         "above the margin of", ": shorter than {least_s:g} s after the warm-up: run longer"
     ),
-    "throttled_slower": _throttled("service took {low:.1%} to {high:.1%} longer (95% CI)"),
-    "throttled_harmless": _throttled("service took at most {high:.1%} longer (95% CI)"),
+    "throttled_slower": _THROTTLED + "service took {low:.1%} to {high:.1%} longer (95% CI)",
+    "throttled_harmless": _throttled_harmless,
     "not_throttled": "{cause}: throttled in none of {intervals:#interval} between readings",
     "throttled_throughout": "{cause}: throttled in {throttled} of {intervals:#interval} between readings: "
     "too few, or too few others, to compare the service times",
-    "throttled_unclear": _throttled("service took {low:.1%} to {high:.1%} longer (95% CI): run longer"),
+    "throttled_unclear": _THROTTLED
+    + "the service time changed by {low:+.1%} to {high:+.1%} (95% CI): run longer",
     # Capacity
     "machines_planned": "{machines:#machine} for {target}, by the simulation of measured service times",
     "cpu_above": "CPU usage of {percent:.4g}% is above {limit:g}%: use {instances:#instance}",
@@ -116,4 +131,4 @@ _TEMPLATES: dict[str, Template] = {
     "with more memory",
     "far_extrapolation": "concurrency {asked:g} is beyond twice the largest that was measured, {most:g}",
 }  # fmt: skip
-MESSAGES = Messages(_TEMPLATES)
+MESSAGES = Messages(_TEMPLATES, {"number": format_number})

@@ -108,10 +108,15 @@ def write_rows(rows: npt.NDArray[Any], path: Path) -> None:
     except duckdb.Error as error:
         raise RunError(
             "cannot_write",
-            f"{path}: cannot be written ({error})",
+            f"{path}: cannot be written ({_first_line(error)})",
             hint="free disk space, or use another --out",
         ) from error
     del columns
+
+
+def _first_line(error: Exception) -> str:
+    """Return what happened; the SQL is below it."""
+    return str(error).partition("\n")[0]
 
 
 def read_requests(path: Path) -> Rows:
@@ -123,12 +128,18 @@ def read_rows(path: Path, kind: np.dtype[np.void]) -> Rows:
     """Read the rows of a structured array. Raises RunError for a file without its columns."""
     import duckdb
 
+    if not path.is_file():
+        raise RunError(
+            "cannot_read", f"{path} is missing", hint="copy the whole folder, or run the load again"
+        )
     try:
         with connect() as connection:
             columns = connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy()
     except duckdb.Error as error:
         raise RunError(
-            "cannot_read", f"{path}: cannot be read as requests ({error})", hint="name a result's folder"
+            "cannot_read",
+            f"{path}: cannot be read as requests ({_first_line(error)})",
+            hint="the file is damaged: copy the folder again, or run the load again",
         ) from error
     names = kind.names or ()
     for name in names:

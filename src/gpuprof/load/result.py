@@ -30,15 +30,16 @@ from gpuprof.load.figures import (
     lateness_distribution,
     littles_law,
     quantile,
+    requests_judged,
     requests_needed,
     service_distribution,
 )
+from gpuprof.load.out_folder import SEVERAL_RESULTS, SINGLE_RESULT
 from gpuprof.load.probe import GENERATOR_BOUND
 from gpuprof.load.requests import RequestStatus, Rows, is_ok, read_requests, write_rows
 from gpuprof.load.rule_verdicts import RuleVerdicts, rule_verdicts
 from gpuprof.load.targets.base import TargetFailure
 from gpuprof.load.warnings import LoadWarning, load_warning
-from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import counted, format_duration, format_number, format_rate, format_share
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.requests.slowest import Order, ProfiledRequests
 
 FORMAT = 1
-RESULT_FILE, REQUESTS_FILE = "result.json", "requests.parquet"
+RESULT_FILE, REQUESTS_FILE = SINGLE_RESULT, "requests.parquet"
 PROFILE_FOLDER = "profile.gpuprof"
 _MOST_LITTLE_GAP = 0.1
 _MOST_SIZES = 10  # of batches, in a line of text
@@ -169,6 +170,11 @@ class LoadResult:
         return int(is_ok(self.rows).sum()) / self._elapsed_s
 
     @property
+    def unit(self) -> str:
+        """What `units_per_s` counts: tokens of streams, samples of others."""
+        return "tokens" if self.settings.target.startswith("openai+") else "samples"
+
+    @property
     def units_per_s(self) -> float:
         """Samples or tokens of successful requests per second."""
         return float(self.rows["units"][is_ok(self.rows)].sum()) / self._elapsed_s
@@ -276,7 +282,7 @@ class LoadResult:
         target, found = self.target, self.judgement
         if target is None or found is None or target.share is None:
             return
-        least = samples_needed(target.share)
+        least = requests_judged(target.share)
         if len(self.rows) < least:
             yield load_warning(
                 "too_few_requests", percent=100 * target.share, requests=len(self.rows), least=least
@@ -361,13 +367,24 @@ def open_result(folder: Path | str) -> LoadResult:
     try:
         text = (path / RESULT_FILE).read_bytes()
     except OSError as error:
-        raise RunError(
-            "no_load_result", f"{path}: no result of a load run", hint="name a folder of gpuprof load --out"
-        ) from error
+        raise _no_result(path) from error
     stored = decode(text, _Stored, str(path / RESULT_FILE))
     profile = path / PROFILE_FOLDER if stored.profile is not None else None
     profile = profile if profile is not None and profile.is_dir() else None
     return LoadResult(stored.settings, stored.run, read_requests(path / REQUESTS_FILE), profile=profile)
+
+
+def _no_result(path: Path) -> RunError:
+    for name, option in SEVERAL_RESULTS.items():
+        if (path / name).exists():
+            return RunError(
+                "no_load_result",
+                f"{path}: no result of a single load: {name} is of {option}",
+                hint="name the --out of gpuprof load without that option",
+            )
+    return RunError(
+        "no_load_result", f"{path}: no result of a load run", hint="name a folder of gpuprof load --out"
+    )
 
 
 # --- text for a terminal --------------------------------------------------------------------------
@@ -412,7 +429,7 @@ def _rates(result: LoadResult) -> str:
         if asked is not None and format_rate(asked) != format_rate(result.planned_rate):
             found += f" for a rate of {format_rate(asked)}"
     if result.units_per_s > result.achieved_rate * 1.001:
-        found += f", {format_number(result.units_per_s)} units/s"
+        found += f", {format_number(result.units_per_s)} {result.unit}/s"
     failed = {status: count for status, count in result.statuses.items() if status.name != "OK"}
     return found + "".join(f", {count:,} {status_text(status)}" for status, count in failed.items())
 
@@ -452,8 +469,11 @@ def judgement_text(target: str, found: TargetJudgement) -> str:
     """Return the verdict on a target, with the fraction above it where that is known."""
     if found.above is None:
         return f"{target}: {found.verdict}"
+    verdict = str(found.verdict)
+    if found.verdict is TargetVerdict.INCONCLUSIVE and found.is_correlated:
+        verdict += ", since slow requests come together and the run is short for them"
     return (
-        f"{target}: {found.verdict} ({format_share(found.above)} of the requests are above, 95% CI "
+        f"{target}: {verdict} ({format_share(found.above)} of the requests are above, 95% CI "
         f"{format_share(max(found.low or 0.0, 0.0))} to {format_share(found.high)})"
     )
 

@@ -17,6 +17,7 @@ from gpuprof.bench.measure.host import MachineState, describe_environment, read_
 from gpuprof.bench.results.target import parse_target
 from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.driver import DRAIN_S, MOST_CLOSED, DrivenLoad, DriveSettings, Progress, drive, drive_closed
+from gpuprof.load.figures import requests_judged
 from gpuprof.load.probe import probe_ceiling
 from gpuprof.load.requests import Nanoseconds
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
@@ -169,7 +170,7 @@ def _run_on_server(server: ServerTarget, settings: LoadSettings, options: LoadOp
             check_requests(settings, len(arrivals))
             for each in objectives:
                 if each.metric != StreamMetric.ITL:  # of which a request has many
-                    _check_requests(each.text, each.target.share, len(arrivals))
+                    _check_requests(each.text, each.target.share, len(arrivals), settings.scenario)
             load = drive_server(server, arrivals, Path(folder), how)
     environment = describe_environment() if options.describe else {}
     found = _result(load.driven, settings, client_ceiling_per_s(load), before, environment)
@@ -271,22 +272,33 @@ def _invalid(message: str, hint: str) -> BenchmarkError:
     return BenchmarkError("invalid_load", message, hint=hint)
 
 
+# So many times the fewest requests give a verdict on a quantile if up to three are above its limit.
+_SPARE = 3
+
+
 def check_requests(settings: LoadSettings, planned: int | None) -> None:
     """Raise BenchmarkError where the plan has fewer requests than the quantile of the target needs."""
     target = None if settings.slo is None else parse_target(settings.slo)
     planned = settings.count if planned is None else planned
     if target is not None:
-        _check_requests(target.text, target.share, planned)
+        _check_requests(target.text, target.share, planned, settings.scenario)
 
 
-def _check_requests(text: str, share: float | None, planned: int | None) -> None:
+def _check_requests(text: str, share: float | None, planned: int | None, scenario: str) -> None:
     least = 0 if share is None else samples_needed(share)
-    if planned is not None and planned < least:
-        raise BenchmarkError(
-            "too_few_requests",
-            f"--slo {text} needs {least:,} requests, and the plan has {planned:,}",
-            hint="use a longer --duration, a higher --rate or count, or a lower quantile",
-        )
+    if share is None or planned is None or planned >= least:
+        return
+    conclusive = -(-max(_SPARE * least, requests_judged(share)) // 10) * 10
+    ways = "use a longer --duration or a higher --rate"
+    if scenario == Scenario.TRACE:
+        ways = "use a longer trace"
+    elif scenario == Scenario.OFFLINE or Scenario(scenario) in CLOSED:
+        ways = "use a larger --count"
+    raise BenchmarkError(
+        "too_few_requests",
+        f"--slo {text} needs at least {least:,} requests, and the plan has {planned:,}",
+        hint=f"plan {conclusive:,} or more for a conclusive verdict: {ways}, or a lower quantile",
+    )
 
 
 def _arrivals(settings: LoadSettings, generator: np.random.Generator) -> Nanoseconds:

@@ -165,6 +165,10 @@ class TraceSchedule(ArrivalSchedule):
         """Return the recorded times from the first one on. Raises BenchmarkError for a file without any."""
         del generator
         times_s = np.sort(np.array(self._times()))
+        if not len(times_s):
+            raise BenchmarkError(
+                "empty_plan", f"{self.path} has no arrivals", hint="write a time in seconds on each line"
+            )
         check_count(len(times_s))
         if times_s[-1] - times_s[0] > _LONGEST_S:
             raise BenchmarkError(

@@ -142,7 +142,7 @@ def sweep_content(result: SweepResult) -> Content:
         f"concurrency {each.concurrency}: contradicts Little's law by over 10%"
         for each in result.found.inconsistent
     ]
-    lines += ["interrupted: concurrencies that were not measured are missing"] if result.interrupted else []
+    lines += ["interrupted: what was not measured or fitted is missing"] if result.interrupted else []
     lines += [] if result.stopped is None else [str(result.stopped)]
     sections = (*_sweep_sections(result), _method(result.settings))
     return _content(result.settings, "Concurrency of", headline, lines, sections)

@@ -178,7 +178,7 @@ class SweepResult:
             lines.append(f"warning: concurrency {', '.join(wrong)}: contradicts Little's law by over 10%")
         lines += [] if self.stopped is None else [str(self.stopped)]
         if self.interrupted:
-            lines.append("note: interrupted: concurrencies that were not measured are missing")
+            lines.append("note: interrupted: what was not measured or fitted is missing")
         return "\n".join(lines)
 
 
@@ -245,7 +245,7 @@ def sweep_concurrency(
     """Run a closed loop at each concurrency. Raises BenchmarkError.
 
     Ctrl-C, a run in which every request fails, and a server that has ended, end the sweep and keep the runs
-    before.
+    before. Ctrl-C while the scalability law is fitted keeps all runs, without the law.
     """
     if Scenario(settings.scenario) not in (Scenario.CLOSED_LOOP, Scenario.SERVER):
         raise BenchmarkError(
@@ -271,6 +271,7 @@ def sweep_concurrency(
             with keeping_results(has_some=bool(measured)):
                 result = _uninterrupted(run_load(target, now, inputs, each_run))
             check_success(result)
+            ends = _throughput_ends(result), _p99_ends(result)
         except KeyboardInterrupt:
             if not measured:
                 raise
@@ -282,9 +283,19 @@ def sweep_concurrency(
         mean_s = float(np.mean(result.rows["end_ns"] - result.rows["sent_ns"])) / 1e9
         measured.append(ConcurrencyRun(level, result.achieved_rate, mean_s))
         p99_s[level], failed[level] = result.latency.p99, int((~is_ok(result.rows)).sum())
-        throughputs[level], p99s[level] = _throughput_ends(result), _p99_ends(result)
-    found = sweep_of(measured) if measured else ConcurrencySweep((), None, None)
-    return SweepResult(closed, found, p99_s, interrupted, throughputs, p99s, failed, stopped)
+        throughputs[level], p99s[level] = ends
+    found, is_cut = _sweep_of(measured)
+    return SweepResult(closed, found, p99_s, interrupted or is_cut, throughputs, p99s, failed, stopped)
+
+
+def _sweep_of(measured: Sequence[ConcurrencyRun]) -> tuple[ConcurrencySweep, bool]:
+    """Return the sweep, and whether Ctrl-C ended the fit of its law, which resamples and takes a second."""
+    if not measured:
+        return ConcurrencySweep((), None, None), False
+    try:
+        return sweep_of(measured), False
+    except KeyboardInterrupt:
+        return sweep_of(measured, with_law=False), True
 
 
 def _throughput_ends(result: LoadResult) -> Ends:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -138,6 +139,7 @@ def run_soak(
     for name, value in (("--count", settings.count), ("--max-batch", settings.max_batch)):
         if value is not None:
             raise BenchmarkError("invalid_load", f"a soak test with {name}", hint=f"omit {name}")
+    _check_cycles(settings.rate, settings.duration_s, cycles)
     scenario = Scenario.CLOSED_LOOP if settings.rate is None else Scenario.SERVER
     each = dataclasses.replace(
         settings, scenario=str(scenario), duration_s=settings.duration_s / cycles, slo=None
@@ -159,6 +161,16 @@ def run_soak(
         finally:
             _close(kept)
         return run.result(settings, interrupted=interrupted, stopped=stopped)
+
+
+def _check_cycles(rate: float | None, duration_s: float, cycles: int) -> None:
+    """Raise BenchmarkError for a rate that has no request in a cycle."""
+    if rate is not None and 0 < rate * duration_s < cycles:
+        raise BenchmarkError(
+            "too_few_requests",
+            f"a soak test has {cycles} cycles, and the plan has {rate * duration_s:,.4g} requests",
+            hint=f"use a --duration of {math.ceil(cycles / rate):,}s or longer, or a higher --rate",
+        )
 
 
 class _Soak:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.bench.verdicts import TargetVerdict
-from gpuprof.load.figures import TargetJudgement
+from gpuprof.load.figures import TargetJudgement, quantile
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.result import judgement_text
 from gpuprof.load.streaming_metrics import (
@@ -38,7 +38,8 @@ QUANTILES = (0.5, 0.9, 0.99)
 class StreamFigures:
     """Quantiles of a metric in seconds, in the order of QUANTILES.
 
-    Requests that failed are later than all others: a quantile among them is None, unavailable.
+    Requests that failed are later than all others: a quantile among them is None, unavailable. So is one of
+    too few requests.
     """
 
     metric: StreamMetric
@@ -110,12 +111,11 @@ class StreamSummary:
             f"{self.goodput.per_second:.3g} requests/s ({format_share(self.goodput.fraction)})"
         ]
         if self.by_chunks:
-            lines.append(f"! {counted(self.by_chunks, 'stream')} without usage: chunks are counted as tokens")
+            lines.append(
+                f"warning: {counted(self.by_chunks, 'stream')} without usage: chunks are counted as tokens"
+            )
         if not self.intervals.is_counted and len(self.intervals.seconds):
-            lines.append("! ITL is between chunks: the server does not count the tokens of each chunk")
-        if self.failures:
-            each = (f"{status.name.lower()} {count}" for status, count in self.failures.items())
-            lines.append(f"! {counted(sum(self.failures.values()), 'request')} failed: {', '.join(each)}")
+            lines.append("warning: ITL is between chunks: the server does not count the tokens of each chunk")
         lines += [judgement_text(objective.text, found) for objective, found in self.judgements]
         return lines
 
@@ -162,6 +162,6 @@ def summarize_streams(load: ServerLoad, objectives: Sequence[StreamObjective] = 
 
 def _figures(metric: StreamMetric, seconds: Floats) -> StreamFigures:
     values = np.sort(seconds[~np.isnan(seconds)])
-    ranks = [math.ceil(quantile * len(values)) - 1 for quantile in QUANTILES] if len(values) else []
-    found = [float(values[rank]) if np.isfinite(values[rank]) else None for rank in ranks]
-    return StreamFigures(metric, len(values), tuple(found or [None] * len(QUANTILES)))
+    found = [quantile(values, each) for each in QUANTILES]
+    finite = tuple(each if math.isfinite(each) else None for each in found)
+    return StreamFigures(metric, len(values), finite)

@@ -97,8 +97,11 @@ class ConcurrencySweep:
         return tuple(each for each in self.runs if not each.is_consistent)
 
 
-def sweep_of(runs: Sequence[ConcurrencyRun]) -> ConcurrencySweep:
-    """Return the sweep of measured runs; a concurrency may have several. Raises BenchmarkError."""
+def sweep_of(runs: Sequence[ConcurrencyRun], *, with_law: bool = True) -> ConcurrencySweep:
+    """Return the sweep of measured runs; a concurrency may have several. Raises BenchmarkError.
+
+    Without `with_law`, the law is not fitted.
+    """
     if not runs or any(each.concurrency < 1 or not 0 < each.throughput < math.inf for each in runs):
         raise BenchmarkError(
             "invalid_sweep",
@@ -111,7 +114,7 @@ def sweep_of(runs: Sequence[ConcurrencyRun]) -> ConcurrencySweep:
         level: float(np.mean([each.throughput for each in ordered if each.concurrency == level]))
         for level in levels
     }
-    law = fit_law(ordered) if len(levels) >= _FEWEST_LEVELS else None
+    law = fit_law(ordered) if with_law and len(levels) >= _FEWEST_LEVELS else None
     return ConcurrencySweep(ordered, saturation_point(means), law)
 
 

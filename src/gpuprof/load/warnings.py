@@ -18,7 +18,7 @@ _MESSAGES = Messages(
         "median service time of {service_s:time}",
         "not_steady": "the queue is not in a steady state: {in_system:.4g} requests were in the system, and "
         "rate times latency is {rate_times_latency:.4g}",
-        "too_few_requests": "too few requests for p{percent:g} (n={requests:,}, needs {least:,})",
+        "too_few_requests": "too few requests for p{percent:g} (n={requests:,}, needs at least {least:,})",
         "undecided": "{target} is inconclusive: the interval of the fraction above it contains {limit:.3%}; "
         "about {requests:,} requests are needed",
         "short_run": "waiting requests delay the ones after them for longer than a twentieth of the run: "

@@ -96,6 +96,12 @@ class RunFolder:
             meta = read_json(self.path / META_FILE)
             check_meta(meta, self.path)
             return current_format(meta, self.path)
+        if not (self.path / RECORDING_FILE).exists() and (self.path / "requests.parquet").exists():
+            raise RunError(
+                "result_of_load",
+                f"{self.path} is a result of gpuprof load, not a run",
+                hint="read it with gpuprof compare, gpuprof gate or gpuprof capacity",
+            )
         if not (self.path / RECORDING_FILE).exists():
             raise RunError(
                 "not_a_run",

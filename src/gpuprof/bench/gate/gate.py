@@ -196,7 +196,7 @@ def unmeasured_row(key: Key, limits: Thresholds, sides: Sides) -> GateRow:
         threshold=limits.of_key(key),
         baseline=float(np.median(old)) if old else None,
         candidate=float(np.median(new)) if new else None,
-        reason=None if metric is RunMetric.P50 else reason,
+        reason=missing if metric is RunMetric.P50 else reason,
     )
 
 

@@ -96,7 +96,14 @@ def _cells(row: GateRow) -> tuple[str, ...]:
 
 
 def _value(row: GateRow, value: float | None) -> str:
+    if value is not None and row.metric is RunMetric.THROUGHPUT and _is_stream(row.configuration):
+        return f"{format_quantity(value)} tokens/s"
     return "-" if value is None else _VALUES.get(row.metric, time_text)(value)
+
+
+def _is_stream(configuration: Configuration) -> bool:
+    model = configuration.model
+    return configuration.load is not None and model is not None and model.startswith("openai+")
 
 
 def _compared(row: GateRow) -> str:

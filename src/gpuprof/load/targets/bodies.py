@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.text.messages import listed
+from gpuprof.text.units import counted
 
 INDEX_FIELD = b"{{index}}"
 _LONGEST_CYCLE = 4096
@@ -69,7 +71,8 @@ class BodyMix:
         ):
             raise BenchmarkError(
                 "bad_mix",
-                f"{len(bodies)} bodies cannot be mixed with the weights {list(map(float, given))}",
+                f"{counted(len(bodies), 'body', 'bodies')} with the weights {listed(given.tolist())}: each "
+                "needs a weight, and one is above 0",
                 hint="give each body a weight, such as small.json:80,large.json:20",
             )
         self.bodies = tuple(bodies)

@@ -32,8 +32,8 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
         if not name or not is_token or not is_text or name.lower() in _RESERVED:
             raise BenchmarkError(
                 "bad_header",
-                f"the header {name!r} cannot be sent",
-                hint="give NAME:VALUE, not of the connection",
+                f"the header {name!r} is no header of a request, or its value is not one line of text",
+                hint="write NAME:VALUE; gpuprof itself sets Host, Content-Length and those of the connection",
             )
     return dict(headers)
 
