@@ -238,6 +238,19 @@ def test_two_results_are_judged_as_the_gate_does(served: Served, folder: Path) -
     assert [row["ratio"] for row in found["rows"]] == [row.ratio for row in expected.rows]
 
 
+def test_two_runs_have_the_rows_of_the_command(served: Served, folder: Path) -> None:
+    import gpuprof.api
+
+    paths = "one.gpuprof", f"two {HOSTILE}.gpuprof"
+    found = served.json(f"/api/compare?old={id_of(served, paths[0])}&new={id_of(served, paths[1])}")
+    old, new = (gpuprof.api.open(folder / each) for each in paths)
+    expected = gpuprof.api.summary_difference([new], [old], "span").to_dict(12)
+    (table,) = found["tables"]
+    sums = {f"{side}_sum_ns": sum(row[f"{side}_ns"] for row in table["rows"]) for side in ("old", "new")}
+    assert table == {**expected, **sums}
+    assert table["scaling"] == "none"
+
+
 def test_techniques_of_a_model_are_compared(tmp_path: Path) -> None:
     for seed, framework in enumerate(("pytorch", "onnxruntime")):
         text = result_text(seed, LEVEL_MS / (1 + seed), seed, framework=framework)
