@@ -72,6 +72,20 @@ def is_wildcard(host: str) -> bool:
         return False
 
 
+def secured(send: Send) -> Send:
+    """Return a function that sends a response with the headers of security."""
+
+    async def send_secured(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            found = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                found[name] = value
+            found.setdefault("Content-Security-Policy", NO_CONTENT_POLICY)
+        await send(message)
+
+    return send_secured
+
+
 class Guard:
     """Refuses other methods than GET, foreign origins, and requests without the token; sets the headers."""
 
@@ -89,15 +103,13 @@ class Guard:
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [None])[-1]
         refusal = self._refusal(scope, headers, given)
 
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                found = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    found[name] = value
-                found.setdefault("Content-Security-Policy", NO_CONTENT_POLICY)
-                if refusal is None and given is not None and self._access.token is not None:
-                    found.append("Set-Cookie", self._cookie())
+        async def send_cookie(message: Message) -> None:
+            has_cookie = refusal is None and given is not None and self._access.token is not None
+            if has_cookie and message["type"] == "http.response.start":
+                MutableHeaders(scope=message).append("Set-Cookie", self._cookie())
             await send(message)
+
+        send_guarded = secured(send_cookie)
 
         if refusal is not None:
             status, text = refusal

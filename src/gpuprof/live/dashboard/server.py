@@ -17,12 +17,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gpuprof.errors import GpuprofError
 from gpuprof.live.dashboard.catalog import Catalog
+from gpuprof.live.dashboard.connections import refused_for_now
 from gpuprof.live.dashboard.exports import (
     ENTRY_COLUMNS,
     HISTORY_COLUMNS,
@@ -227,7 +228,7 @@ class Routes:
     async def events(self, _request: Request) -> ASGIApp:
         """Begin the stream of a page."""
         if self._dashboard.broadcast.streams >= MOST_STREAMS:
-            return PlainTextResponse("too many pages are open\n", 503, {"Retry-After": "10"})
+            return refused_for_now(f"too many pages are open ({MOST_STREAMS})")
         return EventStream(self._dashboard.broadcast, self._dashboard.first)
 
     async def catalog(self, request: Request) -> Response:
