@@ -322,9 +322,12 @@ def half_sent(port: int) -> socket.socket:
 
 
 def test_a_half_sent_request_is_ended(tmp_path: Path) -> None:
-    with serving(tmp_path, limits=Limits(head_s=0.1)) as served, half_sent(served.port) as client:
-        with contextlib.suppress(ConnectionResetError):
-            assert client.recv(1) == b""
+    with (
+        serving(tmp_path, limits=Limits(head_s=0.1)) as served,
+        half_sent(served.port) as client,
+        contextlib.suppress(ConnectionResetError),
+    ):
+        assert client.recv(1) == b""
 
 
 def test_half_sent_requests_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from dashboard_folders import LEVEL_MS, record_run, result_text, write_history, write_load
-from refusals import refused_command
+from refusals import HAS_WORDS, refused_command
 from waiting import LONGEST_S
 
 pytest.importorskip("starlette")
@@ -29,8 +29,17 @@ pytestmark = pytest.mark.needs("starlette", "uvicorn")
 
 from dashboard_server import Client, Served, serving  # noqa: E402 - needs the packages
 
+from gpuprof.live.dashboard import catalog  # noqa: E402
 from gpuprof.live.dashboard.live_runs import LiveRuns  # noqa: E402
+from gpuprof.record.recording_folder import LOCK_FILE  # noqa: E402
 
+LOCKING = """
+import fcntl, sys, time
+with open(sys.argv[1], "w") as lock:
+    fcntl.lockf(lock, fcntl.LOCK_EX)
+    print(flush=True)
+    sys.stdin.read()
+"""
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -402,6 +411,61 @@ def test_what_is_damaged_is_listed_with_its_reason(tmp_path: Path) -> None:
         "max_rate.json": "not_json",
         "good.gpuprof": None,
     }
+
+
+def test_a_damaged_run_is_named_by_what_opens_it_and_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "_RECHECK_S", 0.0)
+    record_run(tmp_path / "good.gpuprof")
+    run = record_run(tmp_path / "copied.gpuprof")
+    (run / "spans").rename(tmp_path / "later")
+    with serving(tmp_path) as served:
+        items = served.read(2)
+        assert items["copied.gpuprof"]["problem"]["code"] == "damaged"
+        one, two = (items[f"{each}.gpuprof"]["id"] for each in ("good", "copied"))
+        for path in (f"/view/{two}/flamegraph", f"/api/compare?old={one}&new={two}"):
+            status, _, body = served.get(path)
+            assert (status, json.loads(body)["code"]) == (422, "damaged_entry")
+            assert b"copied.gpuprof" in body
+        # As at the end of a copy, whose meta.json came before the tables.
+        (tmp_path / "later").rename(run / "spans")
+        served.wait_until(lambda items: items["copied.gpuprof"]["state"] == "ready")
+
+
+def test_an_entry_that_is_not_ready_has_the_reason_and_what_to_do(tmp_path: Path) -> None:
+    unclosed = record_run(tmp_path / "unclosed.gpuprof")
+    (unclosed / "meta.json").rename(unclosed / "recording.json")
+    recorded = record_run(tmp_path / "recorded.gpuprof")
+    (recorded / "meta.json").rename(recorded / "recording.json")
+    locked = subprocess.Popen(
+        [sys.executable, "-c", LOCKING, str(recorded / LOCK_FILE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with locked, serving(tmp_path) as served:
+        assert locked.stdout is not None
+        locked.stdout.readline()
+        items = served.wait_until(
+            lambda found: len(found) == 2 and found["recorded.gpuprof"]["state"] == "recording"
+        )
+        for name in ("unclosed", "recording"):
+            (item,) = (each for each in items.values() if each["state"] == name)
+            problem = served.json(f"/api/items/{item['id']}")["problem"]
+            assert problem["code"] == name
+            assert not HAS_WORDS or "; hint: " in problem["message"]
+            status, _, body = served.get(f"/view/{item['id']}/flamegraph")
+            assert (status, json.loads(body)["code"]) == (422, name)
+        locked.kill()
+
+
+def test_exports_have_no_files_of_other_software(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("{}", encoding="utf-8")
+    write_history(tmp_path, 1)
+    with serving(tmp_path) as served:
+        served.read(1)
+        rows = json.loads(served.get("/export/entries.json")[2])
+    assert [row["path"] for row in rows] == ["benchmark_results_0000.json"]
 
 
 def test_a_folder_that_is_removed_is_a_problem_that_the_page_shows(tmp_path: Path) -> None:

@@ -39,9 +39,7 @@ class RenderedPages:
         if item is None:
             raise GpuprofError("no_such_item", "there is no such entry any more", hint="go back to the list")
         if item.state is not ItemState.READY:
-            raise GpuprofError(
-                "not_ready", f"{item.path} is {item.state.value}", hint="wait until it is closed"
-            )
+            raise item.refusal()
         return item
 
     async def page(self, wanted: str, name: str) -> Path:

@@ -33,7 +33,7 @@ from gpuprof.live.dashboard.exports import (
 )
 from gpuprof.live.dashboard.folder import MOST_ENTRIES
 from gpuprof.live.dashboard.history import METRICS, Trends, models_of
-from gpuprof.live.dashboard.items import ItemState, Plain, Problem, item_id
+from gpuprof.live.dashboard.items import Item, ItemState, Plain, Problem, item_id
 from gpuprof.live.dashboard.live_runs import LiveRuns
 from gpuprof.live.dashboard.page import dashboard_page
 from gpuprof.live.dashboard.rendered import RenderedPages, policy_of_page
@@ -101,7 +101,7 @@ class Dashboard:
         try:
             yield
         except GpuprofError as error:
-            self._problems[follower] = Problem(error.code, str(error))
+            self._problems[follower] = Problem(error.code, error.message, error.hint)
         except Exception as error:
             # One failure must not end all updates while the page looks alive.
             self._problems[follower] = Problem("not_updated", f"{type(error).__name__}: {error}")
@@ -115,7 +115,7 @@ class Dashboard:
                 return
 
     def _state(self) -> Plain:
-        problem = next((visible_text(each.message) for each in self._problems.values()), None)
+        problem = next((str(each) for each in self._problems.values()), None)
         lost = 0 if self._webhook is None else self._webhook.failed + self._webhook.dropped
         return {"version": self.catalog.version, "problem": problem, "lost_alerts": lost}
 
@@ -133,8 +133,11 @@ class Dashboard:
         if not (digest.get("summary") or {}).get("has_work") and "roofline" in pages:
             pages.remove("roofline")
         run = digest.get("run")
+        refusal = None if item.state is ItemState.READY else item.refusal()
         return {
             **item.to_plain(),
+            # In the list, the state of a run that is not closed is enough.
+            "problem": None if refusal is None else _problem_of(item, refusal).to_plain(),
             "pages": pages,
             "figures": [
                 {**{name: each[name] for name in _FIGURE_NAMES}, "values": _medians(each["values"])}
@@ -155,6 +158,10 @@ class Dashboard:
         await self.reader.close()
         await self.pages.close()
         self.live.close()
+
+
+def _problem_of(item: Item, refusal: GpuprofError) -> Problem:
+    return item.problem or Problem(refusal.code, refusal.message, refusal.hint)
 
 
 _FIGURE_NAMES = ("model", "technique", "batch_size", "input_shape", "device_type", "dtype", "p50_s")
@@ -283,7 +290,7 @@ class Routes:
 
     async def export_entries(self, request: Request) -> Response:
         """Return the list of entries as CSV or JSON."""
-        rows = entry_rows(self._dashboard.catalog)
+        rows = entry_rows(each for each in self._dashboard.catalog if not each.is_foreign)
         return await self._export(request.path_params["form"], rows, rows, ENTRY_COLUMNS, "entries")
 
     async def _export(

@@ -26,7 +26,7 @@ def _digests(root: str, entries: list[list[str]]) -> list[Plain]:
         try:
             found.append({"digest": digest_of(Path(root), path, ItemKind(kind))})
         except GpuprofError as error:
-            found.append({"problem": [error.code, str(error)]})
+            found.append({"problem": [error.code, error.message, error.hint]})
         except Exception as error:
             found.append({"problem": ["unreadable", f"{type(error).__name__}: {error}"]})
     return found

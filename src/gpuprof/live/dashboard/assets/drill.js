@@ -174,14 +174,14 @@ function runParts({ tables }) {
   return tables.flatMap(({ by, scaling, old_sum_ns: old, new_sum_ns: now, rows, row_count: count, notes, method }) => [
     table(
       `Self time by ${by}: ${formatDuration(old)} before, ${formatDuration(now)} now. ${SCALINGS[scaling]}`,
-      [by, "Before", "Now", "Change", "Change, interval", "Verdict"],
+      [by, "Verdict", "Change", "Interval", "Before", "Now"],
       rows.map((row) => [
         row.name,
-        formatDuration(row.old_ns),
-        formatDuration(row.new_ns),
+        stateCell(row.state, verdictOf(row)),
         row.ratio === null ? "–" : formatChange(1 + row.ratio),
         row.low_ns === null ? "–" : `${signed(row.low_ns)} to ${signed(row.high_ns)}`,
-        stateCell(row.state, verdictOf(row)),
+        formatDuration(row.old_ns),
+        formatDuration(row.new_ns),
       ]),
     ),
     newElement(
