@@ -310,7 +310,7 @@ def test_a_request_beyond_the_connections_is_refused_with_the_headers(tmp_path: 
         assert headers["Content-Security-Policy"].startswith("default-src 'none'")
         assert b"; hint: " in body
         stack.close()
-        # The server takes notice of the end of a connection in its own time.
+        # The server takes notice of the end of a connection some time later.
         while served.get("/")[0] != 200:
             pass
 

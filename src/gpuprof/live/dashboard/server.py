@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -35,7 +34,7 @@ from gpuprof.live.dashboard.folder import MOST_ENTRIES
 from gpuprof.live.dashboard.history import METRICS, Trends, models_of
 from gpuprof.live.dashboard.items import Item, ItemState, Plain, Problem, item_id
 from gpuprof.live.dashboard.live_runs import LiveRuns
-from gpuprof.live.dashboard.page import dashboard_page
+from gpuprof.live.dashboard.page import dashboard_page, refusal_page
 from gpuprof.live.dashboard.rendered import RenderedPages, policy_of_page
 from gpuprof.live.dashboard.rendering import PAGES
 from gpuprof.live.dashboard.security import Access, Guard
@@ -188,17 +187,17 @@ def application(dashboard: Dashboard, access: Access) -> ASGIApp:
     return Starlette(
         routes=routes.all(),
         lifespan=lifespan,
-        middleware=[
-            Middleware(Guard, access=access),
-            Middleware(TrustedHostMiddleware, allowed_hosts=access.hosts, www_redirect=False),
-        ],
+        middleware=[Middleware(Guard, access=access)],
         exception_handlers={GpuprofError: _refuse},
     )
 
 
-async def _refuse(_request: Request, error: Exception) -> Response:
+async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, GpuprofError)
     status = 404 if error.code in ("no_such_item", "no_such_page") else 422
+    is_page = request.url.path.startswith(("/view/", "/difference"))
+    if is_page and "text/html" in request.headers.get("accept", ""):
+        return HTMLResponse(refusal_page(error), status)
     return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, status)
 
 
@@ -301,7 +300,8 @@ class Routes:
         if form == "csv":
             text = await self._dashboard.reader.call("table", columns=columns, rows=rows)
             return _file(text, "text/csv", f"{name}.csv")
-        raise GpuprofError("no_such_page", f"{name} has no such format", hint="use csv or json")
+        formats = "csv, json or html" if name == "history" else "csv or json"
+        raise GpuprofError("no_such_page", f"{name} has no such format", hint=f"use {formats}")
 
     async def export_item(self, request: Request) -> Response:
         """Return the JSON file of a result, or the meta data of a run."""
