@@ -154,8 +154,12 @@ def test_two_runs_are_compared_by_the_keyboard(browser: Any, served: tuple[Serve
         expected = served[0].json(f"/api/compare?old={chosen[names[0]]}&new={chosen[names[1]]}")["tables"][0]
         for number, row in enumerate(expected["rows"]):
             cells = page.locator("#drill tbody tr").nth(number).locator("th, td").all_inner_texts()
-            shown = float(cells[3].replace("−", "-").removesuffix("%"))
-            assert (cells[0], cells[4]) == (row["name"], row["state"])
+            shown = float(cells[2].replace("−", "-").removesuffix("%"))
+            verdicts = {"unknown": "not judged", "same": "not significant"}
+            if row["low_ns"] is None:
+                assert cells[3] == "–"
+                verdicts["same"] = "too small to judge"
+            assert (cells[0], cells[1]) == (row["name"], verdicts.get(row["state"], row["state"]))
             assert shown == pytest.approx(100 * row["ratio"], abs=0.06)
         with page.expect_popup() as popup:
             page.locator("#drill a", has_text="Flame graph of the difference").click()

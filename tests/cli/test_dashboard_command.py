@@ -95,6 +95,16 @@ def test_the_printed_address_has_the_token(tmp_path: Path) -> None:
         assert get(address, "/")[0] == 401
 
 
+@pytest.mark.needs("starlette", "uvicorn")
+def test_an_address_of_all_interfaces_is_announced_as_open(tmp_path: Path) -> None:
+    with started(tmp_path, "--host", "0.0.0.0", "--token") as (server, address):
+        assert "token=" in address
+        server.send_signal(signal.SIGINT)
+        _, errors = server.communicate(timeout=LONGEST_S)
+    assert len(errors.splitlines()) == 2
+    assert errors.startswith("warning: ")
+
+
 def test_without_its_packages_it_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in sys.modules if each.startswith("gpuprof.live.dashboard")]:
         monkeypatch.delitem(sys.modules, name)

@@ -3,16 +3,28 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dashboard_folders import result_text
+from dashboard_folders import record_run, result_text
 from refusals import refused
 
-from gpuprof.errors import GpuprofError
+from gpuprof.errors import GpuprofError, RunError
 from gpuprof.live.dashboard import digests
 from gpuprof.live.dashboard.digests import digest_of
 from gpuprof.live.dashboard.items import ItemKind
+
+
+def forget_parts(run: Path) -> None:
+    """A run as an older version wrote it, without its spans."""
+    meta = json.loads((run / "meta.json").read_text(encoding="utf-8"))
+    del meta["parts"]
+    (run / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    shutil.rmtree(run / "spans")
+
 
 HALF = result_text(0, 10.0, 1)[:500]
 
@@ -36,6 +48,8 @@ def test_a_file_of_other_software_is_left_out(name: str, text: str, tmp_path: Pa
     [
         ("half.json", HALF),
         ("max_rate.json", ""),
+        ("benchmark_results_20260201_101112.json", ""),
+        ("benchmark_results_20260201_101112_2.json", "\0\1"),
         ("other.json", '{"kind": "comparison", "name": '),
         ("gate.json", '{\n "outcome": "passed", "margin": 0.05, "rows": ['),
     ],
@@ -44,6 +58,39 @@ def test_a_file_that_looks_like_a_result_is_damaged(name: str, text: str, tmp_pa
     (tmp_path / name).write_text(text, encoding="utf-8")
     with refused(GpuprofError, "not_json", name):
         digest_of(tmp_path, name, ItemKind.RESULT)
+
+
+def test_the_report_of_a_comparison_is_recognized_by_the_file_next_to_it(tmp_path: Path) -> None:
+    (tmp_path / "report.json").touch()
+    assert digest_of(tmp_path, "report.json", ItemKind.RESULT) is None
+    (tmp_path / "journal.jsonl").touch()
+    with refused(GpuprofError, "not_json", "report.json"):
+        digest_of(tmp_path, "report.json", ItemKind.RESULT)
+
+
+def cut_last_byte(part: Path) -> None:
+    part.write_bytes(part.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda run: shutil.rmtree(run / "spans"), "damaged"),
+        (lambda run: shutil.rmtree(run / "call_tree"), "damaged"),
+        (lambda run: next((run / "spans").rglob("*.parquet")).unlink(), "damaged"),
+        (lambda run: cut_last_byte(next((run / "spans").rglob("*.parquet"))), "damaged"),
+        (lambda run: next((run / "threads").rglob("*.parquet")).write_bytes(b"x" * 500), "damaged"),
+        (forget_parts, "no_spans"),
+    ],
+)
+def test_a_run_without_whole_tables_is_damaged(
+    change: Callable[[Path], object], code: str, tmp_path: Path
+) -> None:
+    run = record_run(tmp_path / "run.gpuprof")
+    assert digest_of(tmp_path, run.name, ItemKind.RUN) is not None
+    change(run)
+    with refused(RunError, code, run.name):
+        digest_of(tmp_path, run.name, ItemKind.RUN)
 
 
 def test_a_large_file_is_listed_only_if_it_looks_like_a_result(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from dashboard_folders import record_run
+from waiting import LONGEST_S, wait_until
 
 from gpuprof.errors import RunError
 from gpuprof.live.alerts.rules import AlertFigure, SlowStepRule, ThresholdRule
@@ -33,6 +35,8 @@ pytestmark = pytest.mark.needs("starlette", "uvicorn")
 
 from dashboard_server import serving  # noqa: E402 - needs the packages
 
+from gpuprof.live.dashboard import connections  # noqa: E402
+from gpuprof.live.dashboard.connections import Limits, count_of  # noqa: E402
 from gpuprof.live.dashboard.folder import LOAD_FILES, FolderScan, is_held  # noqa: E402
 from gpuprof.live.dashboard.live_runs import KEPT_POINTS, MOST_RUNS, LiveFeed, LiveRuns, run_point  # noqa: E402
 
@@ -293,6 +297,56 @@ def test_streams_above_the_limit_are_refused(tmp_path: Path) -> None:
         status, headers, _ = served.get("/events")
         served.dashboard.broadcast.streams -= MOST_STREAMS
         assert (status, headers["Retry-After"]) == (503, "10")
+        assert headers["Connection"] == "close"  # a refused page must not take the place of another one
+
+
+def test_a_request_beyond_the_connections_is_refused_with_the_headers(tmp_path: Path) -> None:
+    with serving(tmp_path, limits=Limits(connections=2)) as served, contextlib.ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(contextlib.closing(served.events())).__next__()
+        status, headers, body = served.get("/")
+        assert (status, headers["Retry-After"], headers["Connection"]) == (503, "10", "close")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert b"; hint: " in body
+        stack.close()
+        # The server takes notice of the end of a connection some time later.
+        while served.get("/")[0] != 200:
+            pass
+
+
+def half_sent(port: int) -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", port), timeout=LONGEST_S)
+    client.sendall(b"GET / HTTP/1.1\r\n")
+    return client
+
+
+def test_a_half_sent_request_is_ended(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, limits=Limits(head_s=0.1)) as served,
+        half_sent(served.port) as client,
+        contextlib.suppress(ConnectionResetError),
+    ):
+        assert client.recv(1) == b""
+
+
+def test_half_sent_requests_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_YOUNG_S", 0.0)
+    with serving(tmp_path, limits=Limits(connections=3, head_s=600)) as served:
+        clients = [half_sent(served.port) for _ in range(6)]
+        assert served.get("/")[0] == 200
+        for client in clients:
+            client.close()
+
+
+def test_a_client_that_does_not_read_a_response_is_disconnected(tmp_path: Path) -> None:
+    with serving(tmp_path, limits=Limits(stalled_s=0.2)) as served, socket.socket() as client:
+        served.dashboard.catalog.since = lambda _version: {"text": "x" * 20_000_000}  # type: ignore[method-assign]
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", served.port))
+        client.sendall(f"GET /api/catalog HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode())
+        client.recv(1)
+        wait_until(lambda: count_of(served.server) == 0)
 
 
 # --- the folder ----------------------------------------------------------------------------------

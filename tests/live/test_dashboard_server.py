@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import http.server
 import json
+import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,7 +24,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from dashboard_folders import LEVEL_MS, record_run, result_text, write_history, write_load
-from refusals import refused_command
+from refusals import HAS_WORDS, refused, refused_command
 from waiting import LONGEST_S
 
 pytest.importorskip("starlette")
@@ -29,8 +33,20 @@ pytestmark = pytest.mark.needs("starlette", "uvicorn")
 
 from dashboard_server import Client, Served, serving  # noqa: E402 - needs the packages
 
+from gpuprof.errors import GpuprofError  # noqa: E402
+from gpuprof.live.dashboard import catalog, rendering, worker  # noqa: E402
 from gpuprof.live.dashboard.live_runs import LiveRuns  # noqa: E402
+from gpuprof.live.dashboard.rendered import PageFolder  # noqa: E402
+from gpuprof.live.dashboard.security import Access  # noqa: E402
+from gpuprof.record.recording_folder import LOCK_FILE  # noqa: E402
 
+LOCKING = """
+import fcntl, sys, time
+with open(sys.argv[1], "w") as lock:
+    fcntl.lockf(lock, fcntl.LOCK_EX)
+    print(flush=True)
+    sys.stdin.read()
+"""
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -62,7 +78,29 @@ def id_of(served: Served, path: str) -> str:
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "169.254.169.254"]
 )
 def test_a_foreign_host_is_refused(served: Served, host: str) -> None:
-    assert served.get("/", Host=host)[0] == 400
+    assert served.get("/", Host=host)[0] == 421
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
+def test_a_foreign_port_is_refused(served: Served, name: str) -> None:
+    assert served.get("/", Host=f"{name}:1")[0] == 421
+    assert served.get("/", Host=f"{name}:")[0] == 200
+    assert served.get("/", Host=name)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("bound", "token", "host", "expected"),
+    [
+        ("127.0.0.1", "t", "127.0.0.1:1", True),
+        ("127.0.0.1", "t", "evil.example:8321", False),
+        ("0.0.0.0", "t", "machine.example:9000", True),
+        ("::1", None, "[::1]:8321", True),
+        ("::1", None, "::1", False),
+        ("Machine", "t", "machine:8321", True),
+    ],
+)
+def test_the_host_that_a_server_accepts(bound: str, token: str | None, host: str, expected: bool) -> None:
+    assert Access(bound, 8321, token).accepts(host) is expected
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
@@ -227,6 +265,78 @@ def test_a_page_that_an_entry_lacks_is_refused(served: Served) -> None:
         assert json.loads(body)["code"] == code
 
 
+def test_a_browser_gets_a_refused_page_as_html(tmp_path: Path) -> None:
+    (tmp_path / f"empty {HOSTILE}.gpuprof").mkdir()
+    with serving(tmp_path) as served:
+        (item,) = served.read(1).values()
+        for path in (f"/view/{item['id']}/flamegraph", f"/difference?old={item['id']}&new={item['id']}"):
+            status, headers, body = served.get(path, Accept="text/html,*/*;q=0.8")
+            assert (status, headers.get_content_type()) == (422, "text/html")
+            assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+            assert b"<code>damaged_entry</code>" in body
+            assert b"<img" not in body
+            assert served.get(path, Accept="*/*")[1].get_content_type() == "application/json"
+        assert served.get("/api/items/none", Accept="text/html")[1].get_content_type() == "application/json"
+
+
+def test_a_page_that_has_no_room_names_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+
+    out = tmp_path / "pages" / "page.html"
+    arguments = {
+        "root": str(tmp_path),
+        "path": "run.gpuprof",
+        "kind": "run",
+        "page": "flamegraph",
+        "out": str(out),
+    }
+    run = record_run(tmp_path / "run.gpuprof")
+    with refused(GpuprofError, "no_temporary_file", out.parent):
+        worker.CALLS["render"](**arguments)
+    monkeypatch.setattr(rendering, "_render_run", full)
+    with refused(GpuprofError, "no_temporary_file", out.parent):
+        worker.CALLS["render"](**arguments)
+    monkeypatch.undo()
+    # A file of the entry that cannot be read is no lack of room.
+    run.rename(tmp_path / "moved")
+    with pytest.raises(GpuprofError) as caught:
+        worker.CALLS["render"](**arguments)
+    assert caught.value.code != "no_temporary_file"
+
+
+def test_folders_of_servers_that_were_killed_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    names = {
+        "left": f"gpuprof-dashboard-{ended.pid}-abc",
+        "locked": f"gpuprof-dashboard-{ended.pid}-def",
+        "running": f"gpuprof-dashboard-{os.getpid()}-abc",
+        "other": f"gpuprof-dashboard-{ended.pid}",
+    }
+    for name in names.values():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "page.html").touch()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / f"gpuprof-dashboard-{ended.pid}-link").symlink_to(tmp_path / "kept")
+    lock = os.open(tmp_path / names["locked"], os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    folder = PageFolder()
+    try:
+        assert [name for name, each in names.items() if not (tmp_path / each).exists()] == ["left"]
+        assert (tmp_path / f"gpuprof-dashboard-{ended.pid}-link").exists()
+        assert folder.path.is_dir()
+    finally:
+        os.close(lock)
+        folder.close()
+    assert not folder.path.exists()
+
+
 def test_two_results_are_judged_as_the_gate_does(served: Served, folder: Path) -> None:
     from gpuprof.bench.gate.gate import judge
     from gpuprof.bench.results.stored import read_result_file
@@ -236,6 +346,19 @@ def test_two_results_are_judged_as_the_gate_does(served: Served, folder: Path) -
     expected = judge(*(read_result_file(folder / name) for name in names))
     assert found["outcome"] == str(expected.outcome) == "failed"
     assert [row["ratio"] for row in found["rows"]] == [row.ratio for row in expected.rows]
+
+
+def test_two_runs_have_the_rows_of_the_command(served: Served, folder: Path) -> None:
+    import gpuprof.api
+
+    paths = "one.gpuprof", f"two {HOSTILE}.gpuprof"
+    found = served.json(f"/api/compare?old={id_of(served, paths[0])}&new={id_of(served, paths[1])}")
+    old, new = (gpuprof.api.open(folder / each) for each in paths)
+    expected = gpuprof.api.summary_difference([new], [old], "span").to_dict(12)
+    (table,) = found["tables"]
+    sums = {f"{side}_sum_ns": sum(row[f"{side}_ns"] for row in table["rows"]) for side in ("old", "new")}
+    assert table == {**expected, **sums}
+    assert table["scaling"] == "none"
 
 
 def test_techniques_of_a_model_are_compared(tmp_path: Path) -> None:
@@ -389,6 +512,61 @@ def test_what_is_damaged_is_listed_with_its_reason(tmp_path: Path) -> None:
         "max_rate.json": "not_json",
         "good.gpuprof": None,
     }
+
+
+def test_a_damaged_run_is_named_by_what_opens_it_and_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "_RECHECK_S", 0.0)
+    record_run(tmp_path / "good.gpuprof")
+    run = record_run(tmp_path / "copied.gpuprof")
+    (run / "spans").rename(tmp_path / "later")
+    with serving(tmp_path) as served:
+        items = served.read(2)
+        assert items["copied.gpuprof"]["problem"]["code"] == "damaged"
+        one, two = (items[f"{each}.gpuprof"]["id"] for each in ("good", "copied"))
+        for path in (f"/view/{two}/flamegraph", f"/api/compare?old={one}&new={two}"):
+            status, _, body = served.get(path)
+            assert (status, json.loads(body)["code"]) == (422, "damaged_entry")
+            assert b"copied.gpuprof" in body
+        # As at the end of a copy, whose meta.json came before the tables.
+        (tmp_path / "later").rename(run / "spans")
+        served.wait_until(lambda items: items["copied.gpuprof"]["state"] == "ready")
+
+
+def test_an_entry_that_is_not_ready_has_the_reason_and_what_to_do(tmp_path: Path) -> None:
+    unclosed = record_run(tmp_path / "unclosed.gpuprof")
+    (unclosed / "meta.json").rename(unclosed / "recording.json")
+    recorded = record_run(tmp_path / "recorded.gpuprof")
+    (recorded / "meta.json").rename(recorded / "recording.json")
+    locked = subprocess.Popen(
+        [sys.executable, "-c", LOCKING, str(recorded / LOCK_FILE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with locked, serving(tmp_path) as served:
+        assert locked.stdout is not None
+        locked.stdout.readline()
+        items = served.wait_until(
+            lambda found: len(found) == 2 and found["recorded.gpuprof"]["state"] == "recording"
+        )
+        for name in ("unclosed", "recording"):
+            (item,) = (each for each in items.values() if each["state"] == name)
+            problem = served.json(f"/api/items/{item['id']}")["problem"]
+            assert problem["code"] == name
+            assert not HAS_WORDS or "; hint: " in problem["message"]
+            status, _, body = served.get(f"/view/{item['id']}/flamegraph")
+            assert (status, json.loads(body)["code"]) == (422, name)
+        locked.kill()
+
+
+def test_exports_have_no_files_of_other_software(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("{}", encoding="utf-8")
+    write_history(tmp_path, 1)
+    with serving(tmp_path) as served:
+        served.read(1)
+        rows = json.loads(served.get("/export/entries.json")[2])
+    assert [row["path"] for row in rows] == ["benchmark_results_0000.json"]
 
 
 def test_a_folder_that_is_removed_is_a_problem_that_the_page_shows(tmp_path: Path) -> None:

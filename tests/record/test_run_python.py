@@ -161,7 +161,7 @@ def test_the_table_of_stacks(sampled: Sampled) -> None:
     rows = run.sql(
         "SELECT t_ns, process_id, thread_id, duration_ns, frames FROM stacks ORDER BY t_ns"
     ).fetchall()
-    assert run.meta["stacks"]["samples"] == len(rows) > 3
+    assert 3 < run.meta["stacks"]["samples"] <= len(rows)  # waits have rows of their own
     assert run.meta["stacks"]["interval_ns"] == 1_000_000
     assert all(row[1] == run.meta["process_id"] for row in rows)
     assert all(0 <= row[0] <= run.meta["duration_ns"] for row in rows)

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from waiting import LONGEST_S
 
+from gpuprof.live.dashboard.connections import Limits
 from gpuprof.live.dashboard.folder import MOST_ENTRIES
 from gpuprof.live.dashboard.live_runs import LiveRuns
 from gpuprof.live.dashboard.security import Access
@@ -92,6 +94,7 @@ class Served(Client):
     """A server in a thread of this process."""
 
     dashboard: Dashboard
+    server: uvicorn.Server
 
 
 @contextlib.contextmanager
@@ -102,15 +105,16 @@ def serving(
     live: LiveRuns | None = None,
     interval_s: float = 0.02,
     most_entries: int = MOST_ENTRIES,
+    limits: Limits | None = None,
 ) -> Iterator[Served]:
     with bound_socket("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         dashboard = Dashboard(root.resolve(), live=live, interval_s=interval_s, most_entries=most_entries)
-        server = server_of(application(dashboard, Access("127.0.0.1", port, token)))
+        server = server_of(application(dashboard, Access("127.0.0.1", port, token)), limits)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield Served(port, dashboard)
+            yield Served(port, dashboard, server)
         finally:
             server.should_exit = True
             thread.join(LONGEST_S)

@@ -80,7 +80,19 @@ def dashboard(options: DashboardOptions) -> None:
             options.host,
             options.port,
             with_token=options.token,
-            announce=lambda address: click.echo(f"{address}\nCtrl-C ends it."),
+            announce=lambda address: _announce(options.host, address),
             rules=rules,
             webhook=webhook,
         )
+
+
+def _announce(host: str, address: str) -> None:
+    from gpuprof.live.dashboard.security import is_loopback, is_wildcard
+
+    if not is_loopback(host):
+        click.echo(
+            "warning: other machines can connect; the page and the token are sent unencrypted", err=True
+        )
+    if is_wildcard(host):
+        click.echo(f"on other machines, replace {host} with the name of this machine", err=True)
+    click.echo(f"{address}\nCtrl-C ends it.")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpuprof.live.dashboard.workers import Worker
 
 _AT_ONCE = 25  # entries in a request: a render waits for no more than these
 _MOST_REMOVED = 10_000
+_RECHECK_S = 10.0  # a run that is being copied into the folder is damaged until all of it is there
 
 
 class Catalog:
@@ -29,7 +31,7 @@ class Catalog:
         self._changed: dict[str, int] = {}
         self._removed: dict[str, int] = {}
         self._oldest_removed = 0
-        self.problem: Problem | None = None
+        self._checked_s = 0.0
 
     def __len__(self) -> int:
         return len(self._items)
@@ -58,11 +60,14 @@ class Catalog:
         present = {item_id(each.path) for each in found}
         for gone in self._items.keys() - present:
             self._remove(gone)
-        to_read = [each for each in found if self._note(each)]
+        is_recheck = time.monotonic() - self._checked_s >= _RECHECK_S
+        if is_recheck:
+            self._checked_s = time.monotonic()
+        to_read = [each for each in found if self._note(each, is_recheck=is_recheck)]
         for start in range(0, len(to_read), _AT_ONCE):
             await self._read(to_read[start : start + _AT_ONCE])
 
-    def _note(self, found: FoundEntry) -> bool:
+    def _note(self, found: FoundEntry, *, is_recheck: bool) -> bool:
         """Take in that an entry is there; returns whether it is to be read."""
         known = self._items.get(item_id(found.path))
         if found.kind is ItemKind.RUN and not found.is_closed:
@@ -71,7 +76,8 @@ class Catalog:
                 self._put(Item(found.path, found.kind, state, found.stamp))
             return False
         if known is not None and known.stamp == found.stamp and known.state is not ItemState.PENDING:
-            return False
+            # The stamp of a run is that of its meta data: its tables can change without it.
+            return is_recheck and known.kind is ItemKind.RUN and known.state is ItemState.DAMAGED
         if known is None or known.state in (ItemState.RECORDING, ItemState.UNCLOSED):
             self._put(Item(found.path, found.kind, ItemState.PENDING, found.stamp))
         return True
@@ -94,6 +100,8 @@ class Catalog:
             self._put(Item(found.path, kind, ItemState.READY, found.stamp, digest=reply["digest"]))
 
     def _put(self, item: Item) -> None:
+        if self._items.get(item.item_id) == item:
+            return
         self.version += 1
         self._items[item.item_id] = item
         self._changed[item.item_id] = self.version
@@ -113,7 +121,7 @@ class Catalog:
         return {
             "version": self.version,
             "whole": is_whole,
-            "items": [each.to_plain() for each in items if not _is_foreign(each)],
+            "items": [each.to_plain() for each in items if not each.is_foreign],
             "removed": [] if is_whole else [each for each, at in self._removed.items() if at > version],
             "pending": self.pending(),
             "cut": None if self._cut is None else asdict(self._cut),
@@ -121,7 +129,3 @@ class Catalog:
 
     def _newer(self, version: int) -> list[Item]:
         return [self._items[each] for each, at in self._changed.items() if at > version]
-
-
-def _is_foreign(item: Item) -> bool:
-    return item.kind is ItemKind.RESULT and item.state is not ItemState.DAMAGED

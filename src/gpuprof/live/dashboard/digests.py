@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import re
@@ -13,12 +14,15 @@ from typing import Any, BinaryIO
 from gpuprof.errors import BenchmarkError, GpuprofError, RunError
 from gpuprof.live.dashboard.folder import LOAD_FILES
 from gpuprof.live.dashboard.items import ItemKind, Plain
-from gpuprof.run.format import META_FILE, check_meta, read_json
+from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json
+from gpuprof.run.parts import problem_of_parts
 
 LARGEST_FILE = 256 << 20
 _OTHER_KINDS = {"load": ItemKind.LOAD, "max_rate": ItemKind.LOAD, "mlperf_style": ItemKind.LOAD}
-# What gpuprof load writes; files of other commands have names that the user chooses.
-_RESULT_NAMES = ("result.json", "max_rate.json", "mlperf.json")
+# What gpuprof load and bench write; other files have names that the user chooses.
+_RESULT_NAMES = ("result.json", "max_rate.json", "mlperf.json", "benchmark_results_*.json")
+# What gpuprof compare and suite write, and a file that is next to it, since others use the name, too.
+_REPORT, _JOURNAL = "report.json", "journal.jsonl"
 # The keys by which `_file_digest` recognizes a result, in the text of a damaged one.
 _HEAD = 64 << 10
 _KINDS = "|".join(("comparison", *_OTHER_KINDS)).encode()
@@ -54,7 +58,14 @@ def _json(path: Path) -> Any:
                     f"{path.name} has {size:,} bytes, more than {LARGEST_FILE:,}",
                     hint="read it with the command",
                 )
-            return json.loads(file.read())
+            content = file.read()
+            if not content.strip():
+                raise GpuprofError(
+                    "not_json",
+                    f"{path.name} is empty",
+                    hint="wait until its program has ended, or measure again",
+                )
+            return json.loads(content)
     except OSError as error:
         raise GpuprofError(
             "cannot_read",
@@ -79,6 +90,7 @@ def _run_digest(path: Path) -> Plain:
         )
     meta = read_json(path / META_FILE)
     check_meta(meta, path)
+    _check_tables(path, meta)
     machine, totals, versions = (meta.get(key) or {} for key in ("machine", "totals", "versions"))
     command = [str(each) for each in meta.get("command") or ()]
     devices = sorted({str(each.get("name")) for each in meta.get("devices") or () if each.get("name")})
@@ -99,6 +111,23 @@ def _run_digest(path: Path) -> Plain:
             "damage": len(meta.get("damage") or ()),
         },
     }
+
+
+def _check_tables(path: Path, meta: Mapping[str, Any]) -> None:
+    """Raise RunError where a table is missing or cut, as opening the run does; no table is read for it."""
+    parts = meta.get("parts")
+    entries = parts if isinstance(parts, dict) else {}
+    if not (path / "spans").is_dir() and not any(each.startswith("spans/") for each in entries):
+        raise RunError("no_spans", f"{path.name} has no spans table", hint="restore it from a copy")
+    for table in TABLES:
+        if (path / table).is_dir() or any(each.startswith(f"{table}/") for each in entries):
+            problem = problem_of_parts(path, table, entries, is_quick=True)
+            if problem is not None:
+                raise RunError(
+                    "damaged",
+                    f"the table {table} of {path.name} is damaged ({problem})",
+                    hint="restore it from a copy",
+                )
 
 
 def _milliseconds(unix_ns: Any) -> int | None:
@@ -133,7 +162,9 @@ def _file_digest(root: Path, path: Path) -> Plain | None:
 
 def _looks_like_result(path: Path) -> bool:
     """Whether a file that cannot be parsed has a name or the first keys of a result."""
-    if path.name in _RESULT_NAMES:
+    if any(fnmatch.fnmatchcase(path.name, each) for each in _RESULT_NAMES):
+        return True
+    if path.name == _REPORT and (path.parent / _JOURNAL).is_file():
         return True
     with _opened(path) as file:
         head = file.read(_HEAD)

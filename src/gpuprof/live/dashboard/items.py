@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuprof.errors import GpuprofError
 from gpuprof.text.sanitize import visible_text
 
 Plain = dict[str, Any]
@@ -38,10 +39,18 @@ class ItemState(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why an entry cannot be read: the code and the text of the error."""
+    """Why an entry cannot be read: the code, the text and the hint of the error."""
 
     code: str
     message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return visible_text(f"{self.message}; hint: {self.hint}" if self.hint else self.message)
+
+    def to_plain(self) -> Plain:
+        """Return the code and the text, as plain values."""
+        return {"code": self.code, "message": str(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,11 @@ class Item:
     problem: Problem | None = None
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether it is a file of other software, or not known to be a result: it is not shown."""
+        return self.kind is ItemKind.RESULT and self.state is not ItemState.DAMAGED
+
+    @property
     def item_id(self) -> str:
         """Return the name by which a request asks for it: a request has no paths."""
         return item_id(self.path)
@@ -85,10 +99,27 @@ class Item:
             "state": self.state.value,
             "unix_ms": digest.get("unix_ms") or self.stamp.mtime_ns // 1_000_000,
             "summary": digest.get("summary"),
-            "problem": None
-            if self.problem is None
-            else {"code": self.problem.code, "message": visible_text(self.problem.message)},
+            "problem": None if self.problem is None else self.problem.to_plain(),
         }
+
+    def refusal(self) -> GpuprofError:
+        """Return why an entry that is not ready cannot be opened, and what to do."""
+        path = visible_text(self.path)
+        if self.problem is not None:
+            return GpuprofError(
+                "damaged_entry", f"{path}: {visible_text(self.problem.message)}", hint=self.problem.hint
+            )
+        if self.state is ItemState.UNCLOSED:
+            return GpuprofError(
+                "unclosed",
+                f"{path} was not closed by its program, which has ended",
+                hint=f"gpuprof summary {path} closes it",
+            )
+        if self.state is ItemState.RECORDING:
+            return GpuprofError(
+                "recording", f"{path} is being recorded", hint="wait until its program has ended"
+            )
+        return GpuprofError("not_ready", f"{path} is not read yet", hint="try again in a few seconds")
 
 
 def item_id(path: str) -> str:

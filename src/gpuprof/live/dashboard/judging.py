@@ -14,6 +14,7 @@ from gpuprof.live.dashboard.folder import checked_path
 from gpuprof.live.dashboard.items import ItemKind, Plain
 
 if TYPE_CHECKING:
+    from gpuprof.analyze.difference_summary import DifferenceSummary
     from gpuprof.bench.gate.result import GateRow
     from gpuprof.bench.results.stored import Configuration, ResultFile
     from gpuprof.load.compared_loads import LoadComparison
@@ -86,28 +87,26 @@ def _plain_loads(found: LoadComparison) -> Plain:
 
 
 def _compared_runs(old: Path, new: Path) -> Plain:
+    """Compare two runs as `gpuprof summary NEW --against OLD` does, so that both have the same verdicts."""
     from gpuprof.opened_run import Run, SummaryKind, summary_difference
 
     runs = [Run(new)], [Run(old)]
-    tables: list[Plain] = []
     kinds: tuple[SummaryKind, ...] = ("layer", "operator", "span")
-    for by in kinds:
-        try:
-            table = summary_difference(*runs, by, scaling="calls")
-        except RunError:
-            try:
-                table = summary_difference(*runs, by)
-            except RunError:
-                continue  # neither has such calls
-        if table.rows:
-            tables.append(table.to_dict(_ROWS))
+    tables = [table for table in (summary_difference(*runs, by) for by in kinds) if table.rows]
     if not tables:
         raise RunError(
             "nothing_shared",
             "the runs have no layers, operators or spans to compare",
             hint="choose runs of the same program",
         )
-    return {"kind": ItemKind.RUN.value, "tables": tables}
+    return {"kind": ItemKind.RUN.value, "tables": [_plain_table(each) for each in tables]}
+
+
+def _plain_table(table: DifferenceSummary) -> Plain:
+    sums = {
+        f"{side}_sum_ns": sum(getattr(row, f"{side}_ns") for row in table.rows) for side in ("old", "new")
+    }
+    return {**table.to_dict(_ROWS), **sums}
 
 
 def _compared_results(old: Path, new: Path) -> Plain:

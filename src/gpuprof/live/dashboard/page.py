@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from gpuprof.errors import GpuprofError
 from gpuprof.render.page import asset, escaped, filled, page_script, page_style, safe_json
 
 ASSETS = Path(__file__).parent / "assets"
@@ -26,6 +27,17 @@ def dashboard_page(root: Path, nonce: str) -> tuple[str, str]:
         },
     )
     return page, policy_of(nonce)
+
+
+def refusal_page(error: GpuprofError) -> str:
+    """Return why a page cannot be shown, as HTML without styles and scripts."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><title>gpuprof: error</title></head>'
+        f"<body><h1>This page cannot be shown</h1><p>{escaped(error.message)}</p>"
+        f"<p>hint: {escaped(error.hint)}</p><p><code>{escaped(error.code)}</code></p></body></html>"
+    )
 
 
 def policy_of(nonce: str) -> str:

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import html
+import os
 import re
+import shutil
 import tempfile
 from collections import OrderedDict
 from pathlib import Path
@@ -19,6 +22,9 @@ from gpuprof.live.dashboard.workers import Worker
 
 MOST_PAGES = 40
 _POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+_PREFIX = "gpuprof-dashboard-"
+_LEFT_NAME = re.compile(_PREFIX + r"(\d{1,10})-[a-z0-9_]+")
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _HEAD_BYTES = 64 << 10
 # No page of a run can ask this server for anything, or read what others show.
 _MORE_POLICY = "; frame-ancestors 'none'; sandbox allow-scripts allow-downloads allow-modals allow-popups"
@@ -30,7 +36,7 @@ class RenderedPages:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._worker = Worker()
-        self._folder = tempfile.TemporaryDirectory(prefix="gpuprof-dashboard-")
+        self._folder = PageFolder()
         self._pages: OrderedDict[str, Path] = OrderedDict()
 
     def ready(self, wanted: str) -> Item:
@@ -39,9 +45,7 @@ class RenderedPages:
         if item is None:
             raise GpuprofError("no_such_item", "there is no such entry any more", hint="go back to the list")
         if item.state is not ItemState.READY:
-            raise GpuprofError(
-                "not_ready", f"{item.path} is {item.state.value}", hint="wait until it is closed"
-            )
+            raise item.refusal()
         return item
 
     async def page(self, wanted: str, name: str) -> Path:
@@ -81,7 +85,7 @@ class RenderedPages:
         if name in self._pages:
             self._pages.move_to_end(name)
             return self._pages[name]
-        path = Path(self._folder.name) / f"{name}.html"
+        path = self._folder.path / f"{name}.html"
         await self._worker.call(call, root=str(self._catalog.root), out=str(path), **arguments)
         self._pages[name] = path
         while len(self._pages) > MOST_PAGES:
@@ -92,8 +96,62 @@ class RenderedPages:
     async def close(self) -> None:
         """End the worker and remove the pages."""
         await self._worker.close()
-        with contextlib.suppress(OSError):
-            self._folder.cleanup()
+        self._folder.close()
+
+
+class PageFolder:
+    """The temporary folder of a server. It is locked as long as its process lives.
+
+    Folders of processes that were killed are removed: those of this user, whose lock is free, and whose
+    process is gone. The lock is visible in containers that have the same folder and other ids of processes.
+    """
+
+    def __init__(self) -> None:
+        _remove_left_folders(Path(tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        self._lock = os.open(self.path, _OPEN_FOLDER)
+        with contextlib.suppress(OSError):  # a file system without locks: the process id is left
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_left_folders(parent: Path) -> None:
+    with contextlib.suppress(OSError):
+        for folder in parent.iterdir():
+            found = _LEFT_NAME.fullmatch(folder.name)
+            if found is not None and not _is_running(int(found[1])) and _is_left(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether a folder is this user's, and no process has locked it. A link is not."""
+    try:
+        opened = os.open(folder, _OPEN_FOLDER)
+    except OSError:
+        return False
+    try:
+        if os.fstat(opened).st_uid != os.geteuid():
+            return False
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(opened)
+    return True
 
 
 def _stamp_text(item: Item) -> str:

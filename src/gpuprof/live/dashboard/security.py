@@ -34,13 +34,19 @@ class Access:
 
     @property
     def hosts(self) -> list[str]:
-        """The names in a Host header; any for the address of all interfaces, which needs the token."""
-        if is_wildcard(self.host):
-            return ["*"]
-        own = f"[{self.host}]" if ":" in self.host else self.host
+        """The names in a Host header, in small letters."""
+        own = (f"[{self.host}]" if ":" in self.host else self.host).lower()
         return list(
             dict.fromkeys([own, *(("localhost", "127.0.0.1", "[::1]") if is_loopback(self.host) else ())])
         )
+
+    def accepts(self, host: str) -> bool:
+        """Whether a header `Host` names this server. With a token any port does: it may be forwarded."""
+        name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+        if not name:
+            name, port = host, ""
+        is_port = self.token is not None or port in ("", str(self.port))
+        return is_port and (is_wildcard(self.host) or name.lower() in self.hosts)
 
     @property
     def cookie(self) -> str:
@@ -72,8 +78,22 @@ def is_wildcard(host: str) -> bool:
         return False
 
 
+def secured(send: Send) -> Send:
+    """Return a function that sends a response with the headers of security."""
+
+    async def send_secured(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            found = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                found[name] = value
+            found.setdefault("Content-Security-Policy", NO_CONTENT_POLICY)
+        await send(message)
+
+    return send_secured
+
+
 class Guard:
-    """Refuses other methods than GET, foreign origins, and requests without the token; sets the headers."""
+    """Refuses other hosts, other methods than GET, foreign origins, and requests without the token."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -89,15 +109,13 @@ class Guard:
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [None])[-1]
         refusal = self._refusal(scope, headers, given)
 
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                found = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    found[name] = value
-                found.setdefault("Content-Security-Policy", NO_CONTENT_POLICY)
-                if refusal is None and given is not None and self._access.token is not None:
-                    found.append("Set-Cookie", self._cookie())
+        async def send_cookie(message: Message) -> None:
+            has_cookie = refusal is None and given is not None and self._access.token is not None
+            if has_cookie and message["type"] == "http.response.start":
+                MutableHeaders(scope=message).append("Set-Cookie", self._cookie())
             await send(message)
+
+        send_guarded = secured(send_cookie)
 
         if refusal is not None:
             status, text = refusal
@@ -106,6 +124,8 @@ class Guard:
         await self._app(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope, headers: Headers, given: str | None) -> tuple[int, str] | None:
+        if not self._access.accepts(headers.get("host", "")):
+            return 421, f"a request to another address; hint: {self._hint()}"
         if scope["method"] not in ("GET", "HEAD"):
             return 405, "only GET is allowed: nothing can be changed over HTTP"
         if _is_foreign(scope["path"], headers):
@@ -113,6 +133,12 @@ class Guard:
         if self._access.is_token(given) or self._access.is_token(self._cookie_of(headers)):
             return None
         return 401, "the token is missing or wrong; hint: open the address that gpuprof dashboard printed"
+
+    def _hint(self) -> str:
+        return (
+            f"open http://{self._access.hosts[0]}:{self._access.port}/, "
+            "and forward it to the same port, or add --token"
+        )
 
     def _cookie_of(self, headers: Headers) -> str | None:
         cookies: http.cookies.SimpleCookie = http.cookies.SimpleCookie()

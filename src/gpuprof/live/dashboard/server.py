@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gpuprof.errors import GpuprofError
 from gpuprof.live.dashboard.catalog import Catalog
+from gpuprof.live.dashboard.connections import refused_for_now
 from gpuprof.live.dashboard.exports import (
     ENTRY_COLUMNS,
     HISTORY_COLUMNS,
@@ -32,9 +32,9 @@ from gpuprof.live.dashboard.exports import (
 )
 from gpuprof.live.dashboard.folder import MOST_ENTRIES
 from gpuprof.live.dashboard.history import METRICS, Trends, models_of
-from gpuprof.live.dashboard.items import ItemState, Plain, Problem, item_id
+from gpuprof.live.dashboard.items import Item, ItemState, Plain, Problem, item_id
 from gpuprof.live.dashboard.live_runs import LiveRuns
-from gpuprof.live.dashboard.page import dashboard_page
+from gpuprof.live.dashboard.page import dashboard_page, refusal_page
 from gpuprof.live.dashboard.rendered import RenderedPages, policy_of_page
 from gpuprof.live.dashboard.rendering import PAGES
 from gpuprof.live.dashboard.security import Access, Guard
@@ -100,7 +100,7 @@ class Dashboard:
         try:
             yield
         except GpuprofError as error:
-            self._problems[follower] = Problem(error.code, str(error))
+            self._problems[follower] = Problem(error.code, error.message, error.hint)
         except Exception as error:
             # One failure must not end all updates while the page looks alive.
             self._problems[follower] = Problem("not_updated", f"{type(error).__name__}: {error}")
@@ -114,7 +114,7 @@ class Dashboard:
                 return
 
     def _state(self) -> Plain:
-        problem = next((visible_text(each.message) for each in self._problems.values()), None)
+        problem = next((str(each) for each in self._problems.values()), None)
         lost = 0 if self._webhook is None else self._webhook.failed + self._webhook.dropped
         return {"version": self.catalog.version, "problem": problem, "lost_alerts": lost}
 
@@ -132,8 +132,11 @@ class Dashboard:
         if not (digest.get("summary") or {}).get("has_work") and "roofline" in pages:
             pages.remove("roofline")
         run = digest.get("run")
+        refusal = None if item.state is ItemState.READY else item.refusal()
         return {
             **item.to_plain(),
+            # In the list, the state of a run that is not closed is enough.
+            "problem": None if refusal is None else _problem_of(item, refusal).to_plain(),
             "pages": pages,
             "figures": [
                 {**{name: each[name] for name in _FIGURE_NAMES}, "values": _medians(each["values"])}
@@ -154,6 +157,10 @@ class Dashboard:
         await self.reader.close()
         await self.pages.close()
         self.live.close()
+
+
+def _problem_of(item: Item, refusal: GpuprofError) -> Problem:
+    return item.problem or Problem(refusal.code, refusal.message, refusal.hint)
 
 
 _FIGURE_NAMES = ("model", "technique", "batch_size", "input_shape", "device_type", "dtype", "p50_s")
@@ -180,17 +187,17 @@ def application(dashboard: Dashboard, access: Access) -> ASGIApp:
     return Starlette(
         routes=routes.all(),
         lifespan=lifespan,
-        middleware=[
-            Middleware(Guard, access=access),
-            Middleware(TrustedHostMiddleware, allowed_hosts=access.hosts, www_redirect=False),
-        ],
+        middleware=[Middleware(Guard, access=access)],
         exception_handlers={GpuprofError: _refuse},
     )
 
 
-async def _refuse(_request: Request, error: Exception) -> Response:
+async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, GpuprofError)
     status = 404 if error.code in ("no_such_item", "no_such_page") else 422
+    is_page = request.url.path.startswith(("/view/", "/difference"))
+    if is_page and "text/html" in request.headers.get("accept", ""):
+        return HTMLResponse(refusal_page(error), status)
     return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, status)
 
 
@@ -227,7 +234,7 @@ class Routes:
     async def events(self, _request: Request) -> ASGIApp:
         """Begin the stream of a page."""
         if self._dashboard.broadcast.streams >= MOST_STREAMS:
-            return PlainTextResponse("too many pages are open\n", 503, {"Retry-After": "10"})
+            return refused_for_now(f"too many pages are open ({MOST_STREAMS})")
         return EventStream(self._dashboard.broadcast, self._dashboard.first)
 
     async def catalog(self, request: Request) -> Response:
@@ -282,7 +289,7 @@ class Routes:
 
     async def export_entries(self, request: Request) -> Response:
         """Return the list of entries as CSV or JSON."""
-        rows = entry_rows(self._dashboard.catalog)
+        rows = entry_rows(each for each in self._dashboard.catalog if not each.is_foreign)
         return await self._export(request.path_params["form"], rows, rows, ENTRY_COLUMNS, "entries")
 
     async def _export(
@@ -293,7 +300,8 @@ class Routes:
         if form == "csv":
             text = await self._dashboard.reader.call("table", columns=columns, rows=rows)
             return _file(text, "text/csv", f"{name}.csv")
-        raise GpuprofError("no_such_page", f"{name} has no such format", hint="use csv or json")
+        formats = "csv, json or html" if name == "history" else "csv or json"
+        raise GpuprofError("no_such_page", f"{name} has no such format", hint=f"use {formats}")
 
     async def export_item(self, request: Request) -> Response:
         """Return the JSON file of a result, or the meta data of a run."""

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import resource
 import secrets
 import socket
 from collections.abc import Callable, Sequence
@@ -17,6 +19,7 @@ from starlette.types import ASGIApp
 from gpuprof.errors import GpuprofError
 from gpuprof.live.alerts.rules import BUILT_IN_RULES, AlertRule
 from gpuprof.live.alerts.watch import alert_document
+from gpuprof.live.dashboard.connections import Bounded, Limits, count_of, limited
 from gpuprof.live.dashboard.live_runs import LiveRuns
 from gpuprof.live.dashboard.security import Access, is_loopback
 from gpuprof.live.dashboard.server import Dashboard, application
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
     from gpuprof.live.alerts.engine import Alert
     from gpuprof.live.alerts.webhook import Webhook
 
-_MOST_CONNECTIONS = 1_000
+# Descriptors for the connections, the files of runs, and the workers.
+_DESCRIPTORS = 4_096
 
 
 def serve(
@@ -61,6 +65,7 @@ def serve(
         send = None if webhook is None else partial(_send, webhook)
         live = LiveRuns(root, rules=rules, on_alert=send)
         app = application(Dashboard(root, live=live, webhook=webhook), access)
+        _allow_descriptors()
         announce(address_of(access))
         server_of(app).run(sockets=[listener])
 
@@ -69,21 +74,32 @@ def _send(webhook: Webhook, path: str, alert: Alert) -> None:
     webhook.send(alert_document(path, alert))
 
 
-def server_of(app: ASGIApp) -> uvicorn.Server:
+def server_of(app: ASGIApp, limits: Limits | None = None) -> uvicorn.Server:
     """Return the server of an application; it logs nothing, since a request is no event of a user."""
+    limits = limits or Limits()
     config = uvicorn.Config(
-        app,
-        http="h11",
+        Bounded(app, lambda: count_of(server), limits),
+        http=limited(limits),
         ws="none",
         loop="asyncio",
         log_level="critical",
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=1,
     )
-    return uvicorn.Server(config)
+    server = uvicorn.Server(config)
+    return server
+
+
+def _allow_descriptors() -> None:
+    """Raise the limit of open files, of which many systems allow 1,024: clients must not use up all."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        # Some systems have a lower limit than they report.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def address_of(access: Access) -> str:

@@ -6,6 +6,7 @@ It ends when its standard input does, so it cannot outlive the server.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -26,7 +27,7 @@ def _digests(root: str, entries: list[list[str]]) -> list[Plain]:
         try:
             found.append({"digest": digest_of(Path(root), path, ItemKind(kind))})
         except GpuprofError as error:
-            found.append({"problem": [error.code, str(error)]})
+            found.append({"problem": [error.code, error.message, error.hint]})
         except Exception as error:
             found.append({"problem": ["unreadable", f"{type(error).__name__}: {error}"]})
     return found
@@ -42,12 +43,40 @@ def _deferred(module: str, name: str) -> Callable[..., Any]:
     return call
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def _writing(name: str) -> Callable[..., Any]:
+    """Return a function that writes a page to the temporary folder, which the user chooses by TMPDIR."""
+    write = _deferred("rendering", name)
+
+    def call(*, out: str, **arguments: Any) -> Any:
+        try:
+            return write(out=out, **arguments)
+        except OSError as error:
+            if error.errno not in _FULL:  # of a file of the entry
+                raise
+            reason = error.strerror
+        except GpuprofError as error:
+            if error.code != "cannot_write":
+                raise
+            reason = error.message
+        Path(out).unlink(missing_ok=True)
+        raise GpuprofError(
+            "no_temporary_file",
+            f"the page cannot be written to {Path(out).parent}: {reason}",
+            hint="make room there, or start gpuprof dashboard with another folder in TMPDIR",
+        )
+
+    return call
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "digests": _digests,
     "levels": _deferred("judging", "levels"),
     "compare": _deferred("judging", "compare"),
-    "render": _deferred("rendering", "render"),
-    "difference": _deferred("rendering", "render_difference"),
+    "render": _writing("render"),
+    "difference": _writing("render_difference"),
     "table": _deferred("rendering", "table"),
     "source": _deferred("rendering", "source_of"),
 }

@@ -164,17 +164,24 @@ export function openComparison(page, old, now) {
   });
 }
 
+const SCALINGS = {
+  none: "Times as measured, not scaled.",
+  calls: "Times for the same number of calls.",
+  total: "Times for the same total.",
+};
+
 function runParts({ tables }) {
-  return tables.flatMap(({ by, old_total_ns: old, new_total_ns: now, rows, row_count: count, notes, method }) => [
+  return tables.flatMap(({ by, scaling, old_sum_ns: old, new_sum_ns: now, rows, row_count: count, notes, method }) => [
     table(
-      `Self time by ${by}: ${formatDuration(old)} before, ${formatDuration(now)} now`,
-      [by, "Before", "Now", "Change", ""],
+      `Self time by ${by}: ${formatDuration(old)} before, ${formatDuration(now)} now. ${SCALINGS[scaling]}`,
+      [by, "Verdict", "Change", "Interval", "Before", "Now"],
       rows.map((row) => [
         row.name,
+        stateCell(row.state, verdictOf(row)),
+        row.ratio === null ? "–" : formatChange(1 + row.ratio),
+        row.low_ns === null ? "–" : `${signed(row.low_ns)} to ${signed(row.high_ns)}`,
         formatDuration(row.old_ns),
         formatDuration(row.new_ns),
-        row.ratio === null ? "–" : formatChange(1 + row.ratio),
-        stateCell(row.state),
       ]),
     ),
     newElement(
@@ -191,11 +198,20 @@ function runParts({ tables }) {
   ]);
 }
 
-function stateCell(state) {
+const signed = (ns) => `${ns > 0 ? "+" : ""}${formatDuration(ns)}`;
+
+// A row that could not be judged must not read as one that was judged and did not differ.
+function verdictOf({ state, low_ns: low }) {
+  if (state === "unknown") return "not judged";
+  if (state !== "same") return state;
+  return low === null ? "too small to judge" : "not significant";
+}
+
+function stateCell(state, text = state) {
   const tone = { slower: "worse", new: "worse", worse: "worse", faster: "better", gone: "better", better: "better" }[
     state
   ];
-  return newElement("td", state, tone ? `words ${tone}` : "words");
+  return newElement("td", text, tone ? `words ${tone}` : "words");
 }
 
 const VERDICTS = { better: "B is better", worse: "B is worse", same: "No difference above the margins" };
