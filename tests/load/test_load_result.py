@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import math
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +19,11 @@ import gpuprof
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.load import open_result
+from gpuprof.load.driver import drive
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings
 from gpuprof.load.targets.base import RequestError
+from gpuprof.load.targets.finding import find_target
 from gpuprof.load.targets.in_process import CallableTarget
 from gpuprof.text.messages import code_text
 
@@ -215,6 +221,102 @@ def test_what_cannot_work_is_refused_before_the_first_request(options: dict[str,
 def test_targets_that_do_not_exist_are_refused(target: Any, code: str) -> None:
     with refused(GpuprofError, code):
         gpuprof.load(target, rate=100)
+
+
+@pytest.mark.parametrize(
+    "source", ["def f(:\n", "raise RuntimeError('planted')\n", "import sys; sys.exit(3)\n"]
+)
+def test_a_module_whose_import_fails_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "module_that_fails.py").write_text(source, encoding="utf-8")
+    with refused(BenchmarkError, "import_failed", "module_that_fails"):
+        gpuprof.load("python:module_that_fails:f", rate=100)
+
+
+class Called:
+    def __call__(self) -> None:
+        pass
+
+
+class CalledLater:
+    async def __call__(self) -> None:
+        pass
+
+
+def wrapped_with_argument() -> Any:
+    def handle(model: int) -> int:
+        return model
+
+    @functools.wraps(handle)
+    def handle_with_model(*args: Any) -> int:
+        return handle(5, *args)
+
+    return handle_with_model
+
+
+def signed() -> Any:
+    def handle(*args: Any) -> None:
+        pass
+
+    handle.__signature__ = inspect.signature(lambda x: x)  # type: ignore[attr-defined]
+    return handle
+
+
+async def takes_later(x: int) -> None:
+    pass
+
+
+def generate() -> Iterator[int]:
+    yield 1
+
+
+async def generate_later() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("target", "inputs", "code"),
+    [
+        (lambda x: x, None, "wrong_arguments"),
+        (functools.partial(lambda x, y: x, 1), None, "wrong_arguments"),
+        (lambda *, x: x, None, "wrong_arguments"),
+        (lambda: None, 3, "wrong_arguments"),
+        (takes_later, None, "wrong_arguments"),
+        (generate, None, "generator_function"),
+        (functools.partial(generate), None, "generator_function"),
+        (generate_later, None, "generator_function"),
+    ],
+)
+def test_functions_that_cannot_handle_a_request_are_refused(target: Any, inputs: Any, code: str) -> None:
+    with refused(BenchmarkError, code):
+        find_target(target, inputs, np.ones(1, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("target", "inputs"),
+    [
+        (lambda x=1: x, None),
+        (lambda *args, **named: args, None),
+        (lambda x: x, 3),
+        (lambda x, y: x, (3, 4)),
+        (lambda x: x, {"x": 3}),
+        (functools.partial(lambda x: x, 1), None),
+        (Called(), None),
+        (CalledLater(), None),
+        (takes_later, 3),
+        (max, (1, 2)),
+        (dict.fromkeys, ([],)),
+        (time.time, None),
+        (wrapped_with_argument(), None),
+        (signed(), None),
+    ],
+)
+def test_functions_that_can_handle_a_request_are_not_refused(target: Any, inputs: Any) -> None:
+    found = find_target(target, inputs, np.ones(1, np.int64))
+    count = drive(found, np.zeros(3, np.int64)).rows["status"].tolist().count(RequestStatus.OK)
+    assert count == 3
 
 
 def test_the_name_of_a_file_as_that_of_a_module_has_its_module_as_hint() -> None:
