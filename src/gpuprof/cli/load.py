@@ -433,6 +433,8 @@ def _report(found: LoadResult, options: LoadCommandOptions) -> None:
     _written(folder, options, reports=reports, profile=found.profile)
     if found.run.interrupted:
         click.get_current_context().exit(_EXIT_INTERRUPTED)
+    if found.run.client_code is not None:
+        click.get_current_context().exit(EXIT_INCONCLUSIVE)
     if found.is_failed:
         click.get_current_context().exit(EXIT_MISSED)
     exit_for_targets([found.verdict])

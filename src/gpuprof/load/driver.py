@@ -51,7 +51,8 @@ class DrivenLoad:
     """What a run gave: a row for each request that was due, in the order of the plan.
 
     `released_ns` is when the pacer handed over each request; later than planned where all workers were busy.
-    `indexes` are the numbers by which the target knew the requests, None for 0, 1, 2, ...
+    `indexes` are the numbers by which the target knew the requests, None for 0, 1, 2, ... `client_code` is
+    what the process of a client returned that ended before the load; None of others.
     """
 
     rows: Rows
@@ -63,6 +64,7 @@ class DrivenLoad:
     first_failure: TargetFailure | None = None
     batch_wait_s: float | None = None  # of a target that batches; None of others
     indexes: Nanoseconds | None = None
+    client_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -367,6 +367,7 @@ def _result(
         environment=environment,
         first_failure=load.first_failure,
         batch_wait_s=load.batch_wait_s,
+        client_code=load.client_code,
         is_full=closed and settings.count is None and len(load.rows) in (MOST_CLOSED, _MOST_ON_SERVER),
     )
     return LoadResult(settings, run, load.rows)

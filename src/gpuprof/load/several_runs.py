@@ -25,7 +25,7 @@ from gpuprof.load.result import LoadResult, LoadSettings
 from gpuprof.load.run import CLOSED, LoadOptions, Scenario, check_requests, checked, run_load, server_of
 from gpuprof.load.schedules import check_count
 from gpuprof.load.search import RUNS, AfterRate, MaxRate, RateProbe, find_max_rate
-from gpuprof.load.stopping import TargetStoppedError, check_success, keeping_results
+from gpuprof.load.stopping import TargetStoppedError, check_client, check_success, keeping_results
 from gpuprof.load.sweep import ConcurrencyRun, ConcurrencySweep, sweep_of
 from gpuprof.stats.distributions import student_quantile
 from gpuprof.stats.quantiles import CONFIDENCE, samples_needed
@@ -315,6 +315,7 @@ def _uninterrupted(result: LoadResult) -> LoadResult:
     """Return a run that ended by itself; one that was cut is no sample of its rate."""
     if result.run.interrupted:
         raise KeyboardInterrupt
+    check_client(result)
     return result
 
 

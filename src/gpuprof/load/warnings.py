@@ -30,6 +30,8 @@ _MESSAGES = Messages(
         "unrequested_responses": "the server sent {responses:#response} that no request asked for",
         "no_profile": "the requests were measured, and their profile was not written: {error}",
         "full": "the run ended after {seconds:.3g} s, since it has room for {requests:#request}",
+        "client_ended": "incomplete: the client's process ended before the load did ({cause}); the figures "
+        "are of {requests:#request} that had to be sent until then, and those under way count as failed",
         "interrupted": "interrupted: the figures are of {requests:#request} that had to be sent until then",
     }
 )
