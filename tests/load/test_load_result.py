@@ -197,6 +197,7 @@ def test_coroutine_functions_are_awaited() -> None:
         ({"scenario": "ramp", "duration_s": 5}, "invalid_load"),
         ({"scenario": "burst", "rate": 5, "pattern": "poisson"}, "invalid_load"),
         ({"scenario": "trace"}, "invalid_load"),
+        ({"scenario": "ramp", "pattern": "ramp:0-50"}, "invalid_schedule"),
         ({"scenario": "single-stream", "count": 5, "slo": "p99<1s"}, "too_few_requests"),
     ],
 )
@@ -205,6 +206,22 @@ def test_what_cannot_work_is_refused_before_the_first_request(options: dict[str,
     with refused(BenchmarkError, code):
         gpuprof.load(lambda: seen.append(1), **options)
     assert not seen
+
+
+@pytest.mark.texts
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "--scenario server without a rate"),
+        ({"scenario": "ramp", "pattern": "ramp:0-50"}, "first rate of the ramp"),
+        ({"scenario": "ramp", "rate": 5}, "omit --rate, and set --pattern"),
+        ({"scenario": "chaos"}, "soak"),
+    ],
+)
+def test_a_refusal_names_what_was_given_and_all_that_is_missing(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(BenchmarkError) as caught:
+        gpuprof.load(lambda: None, **options)
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -346,6 +363,15 @@ def test_a_model_is_called_with_its_mix_of_batch_sizes(tmp_path: Path) -> None:
     found = gpuprof.load(f"{tmp_path / 'model.py'}:build", rate=500, duration_s=0.1, mix="batch=1:80,8:20")
     assert found.statuses == {RequestStatus.OK: 50}
     assert set(found.rows["units"].tolist()) == {1, 8}
+
+
+@pytest.mark.parametrize("status", [RequestStatus.NO_FILE_DESCRIPTORS, RequestStatus.NO_PORTS])
+def test_a_limit_of_the_machine_is_a_warning(status: RequestStatus) -> None:
+    rows = even_rows()
+    rows["status"][:3] = status
+    (found,) = (each for each in result_of(rows).warnings if each.code == status.name.lower())
+    assert found.values == {"requests": 3}
+    assert str(found)
 
 
 def test_a_closed_loop_without_room_for_more_is_a_warning() -> None:

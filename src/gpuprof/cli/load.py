@@ -6,13 +6,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from gpuprof.bench.options import SystemOptions
 from gpuprof.cli.load_progress import live_figures, search_progress
@@ -40,6 +41,26 @@ if TYPE_CHECKING:
 RESULTS_FOLDER = "gpuprof-load"
 _EXIT_INTERRUPTED = 130
 _COUNT = click.IntRange(min=1)
+_OF_PROBE = ("probe", "target", "as_json")
+# Those of loads that LoadGen has not are refused with errors of their own.
+_OF_LOADS = ("pattern", "mix", "concurrency", "report", "find_max_rate")
+_OF_SYSTEMS = tuple(each.name for each in dataclasses.fields(SystemOptions))
+_OF_MLPERF = (
+    *(
+        "mlperf",
+        "target",
+        "scenario",
+        "rate",
+        "duration",
+        "count",
+        "slo",
+        "seed",
+        "max_batch",
+        "out",
+        "as_json",
+    ),
+    *(*_OF_LOADS, *_OF_SYSTEMS),
+)
 
 
 def _rate(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
@@ -268,8 +289,11 @@ def load(options: LoadCommandOptions) -> None:
     """
     _check_profile(options)
     if options.probe:
+        _check_others("--probe", _OF_PROBE)
         _print_probe(options)
         return
+    if options.mlperf:
+        _check_others("--mlperf", _OF_MLPERF)
     check_out(Path(options.out), may_exist=options.mlperf)  # each run has logs of its own there
     if options.mlperf:
         _mlperf(options)
@@ -308,6 +332,15 @@ def _check_profile(options: LoadCommandOptions) -> None:
     if options.profile and with_it:
         raise UsageError("profile_of_one_load", f"--profile records one load of a target, and "
                          f"{with_it[0]} is another; hint: omit one of them.")  # fmt: skip
+
+
+def _check_others(name: str, known: Collection[str]) -> None:
+    """Refuse options that were given and would be ignored, since another run than a load is made."""
+    context = click.get_current_context()
+    for each in context.command.params:
+        is_given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
+        if is_given and each.name not in known:
+            raise UsageError("option_without_use", f"{name} has no {each.opts[0]}; hint: omit one of them.")
 
 
 def _target(options: LoadCommandOptions, settings: LoadSettings) -> str | ServerTarget:

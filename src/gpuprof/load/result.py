@@ -52,6 +52,10 @@ FORMAT = 1
 RESULT_FILE, REQUESTS_FILE = "result.json", "requests.parquet"
 PROFILE_FOLDER = "profile.gpuprof"
 _MOST_LITTLE_GAP = 0.1
+_LIMITS_OF_MACHINE = {
+    RequestStatus.NO_FILE_DESCRIPTORS: "no_file_descriptors",
+    RequestStatus.NO_PORTS: "no_ports",
+}
 _MOST_SIZES = 10  # of batches, in a line of text
 _MOST_LATE = 0.1  # of the median service time, at p99
 
@@ -262,6 +266,9 @@ class LoadResult:
             yield load_warning("client_ended", cause=cause, requests=count)
         if failed:
             yield load_warning("failed_requests", failed=failed, requests=count)
+        for status, code in _LIMITS_OF_MACHINE.items():
+            if status in self.statuses:
+                yield load_warning(code, requests=self.statuses[status])
         first = self.run.first_failure
         if first is not None:
             yield load_warning("first_exception", type=first.type, message=first.message)

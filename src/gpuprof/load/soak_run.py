@@ -19,7 +19,7 @@ from gpuprof.load.leaks import FEWEST_READINGS, MeterGrowth, SoakVerdict, overal
 from gpuprof.load.reasons import LoadReason
 from gpuprof.load.requests import Rows, is_ok, service_ns
 from gpuprof.load.result import LoadSettings
-from gpuprof.load.run import LoadOptions, Scenario, checked, run_load, server_of, sizes_of
+from gpuprof.load.run import SOAK, LoadOptions, Scenario, checked, run_load, server_of, sizes_of
 from gpuprof.load.soak import ServiceDrift, SoakReport, soak_report
 from gpuprof.load.soak_readings import SoakReadings
 from gpuprof.load.stopping import TargetStoppedError, check_client, check_success, keeping_results
@@ -31,7 +31,6 @@ from gpuprof.text.table import wrapped
 from gpuprof.text.units import counted
 
 CYCLES = 4 * FEWEST_READINGS
-SOAK = "soak"
 # Called after each cycle with the number of cycles that ended, and of requests.
 AfterCycle = Callable[[int, int], None]
 

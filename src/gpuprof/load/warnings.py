@@ -25,6 +25,10 @@ _MESSAGES = Messages(
         "its p{percent:g} has no reliable verdict; run longer",
         "failed_requests": "{failed:,} of {requests:#request} failed or had no response; failed ones count "
         "as late",
+        "no_file_descriptors": "{requests:#request} found no free file descriptor, a limit of this "
+        "machine and not of the server: raise it (ulimit -n), or use a lower --concurrency",
+        "no_ports": "{requests:#request} found no free port, a limit of this machine and not of the server: "
+        "use a lower --concurrency, or a server that keeps its connections open",
         "first_exception": "first exception of the target: {type}: {message}",
         "duplicate_ends": "the target reported the end of {duplicates:#request} twice",
         "unrequested_responses": "the server sent {responses:#response} that no request asked for",
