@@ -6,14 +6,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from gpuprof.bench.options import SystemOptions
 from gpuprof.cli.load_progress import live_figures, search_progress
@@ -27,7 +26,7 @@ from gpuprof.cli.measuring import (
 )
 from gpuprof.cli.options import numbers, seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
-from gpuprof.cli.usage import BadParameter, UsageError
+from gpuprof.cli.usage import BadParameter, UsageError, refuse_others
 from gpuprof.load.out_folder import check_out
 from gpuprof.load.targets.address import is_address
 from gpuprof.text.units import counted
@@ -289,11 +288,11 @@ def load(options: LoadCommandOptions) -> None:
     """
     _check_profile(options)
     if options.probe:
-        _check_others("--probe", _OF_PROBE)
+        refuse_others("--probe", _OF_PROBE)
         _print_probe(options)
         return
     if options.mlperf:
-        _check_others("--mlperf", _OF_MLPERF)
+        refuse_others("--mlperf", _OF_MLPERF)
     check_out(Path(options.out), may_exist=options.mlperf)  # each run has logs of its own there
     if options.mlperf:
         _mlperf(options)
@@ -332,15 +331,6 @@ def _check_profile(options: LoadCommandOptions) -> None:
     if options.profile and with_it:
         raise UsageError("profile_of_one_load", f"--profile records one load of a target, and "
                          f"{with_it[0]} is another; hint: omit one of them.")  # fmt: skip
-
-
-def _check_others(name: str, known: Collection[str]) -> None:
-    """Refuse options that were given and would be ignored, since another run than a load is made."""
-    context = click.get_current_context()
-    for each in context.command.params:
-        is_given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
-        if is_given and each.name not in known:
-            raise UsageError("option_without_use", f"{name} has no {each.opts[0]}; hint: omit one of them.")
 
 
 def _target(options: LoadCommandOptions, settings: LoadSettings) -> str | ServerTarget:

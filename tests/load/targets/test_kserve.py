@@ -63,8 +63,15 @@ def test_the_path_of_a_model(path: str, expected: str) -> None:
 @pytest.mark.parametrize("path", ["", "/", "/a/b", "/v2/models"])
 @pytest.mark.parametrize("scheme", ["kserve+http", "kserve+grpcs"])
 def test_an_address_without_a_model(path: str, scheme: str) -> None:
-    with refused(BenchmarkError, "no_model_in_address", f"{scheme}://127.0.0.1:90/resnet50"):
+    with refused(BenchmarkError, "no_model_in_address"):
         split_model(parse_address(f"{scheme}://127.0.0.1:90{path}"))
+
+
+@pytest.mark.texts
+@pytest.mark.parametrize("scheme", ["kserve+http", "kserve+grpcs"])
+def test_the_hint_of_an_address_without_a_model_is_of_its_scheme(scheme: str) -> None:
+    with refused(BenchmarkError, "no_model_in_address", f"{scheme}://127.0.0.1:90/resnet50"):
+        split_model(parse_address(f"{scheme}://127.0.0.1:90/"))
 
 
 def requests_to(server: LoadServer, asked: KServeInputs) -> Any:
