@@ -241,6 +241,7 @@ def test_an_interrupt_before_the_first_request_is_reported(
     assert printed.err.splitlines()[-1].startswith("interrupted before")
 
 
+@pytest.mark.texts
 def test_a_search_that_is_refused_does_not_print_that_it_searches(
     target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

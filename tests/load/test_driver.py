@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from refusals import refused
 
 from gpuprof import _native
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.driver import DrivenLoad, DriveSettings, drive, drive_closed
+from gpuprof.load.driver import MOST_THREADS, MOST_UNDER_WAY, DrivenLoad, DriveSettings, drive, drive_closed
 from gpuprof.load.requests import REQUEST, RequestStatus, latency_ns
 from gpuprof.load.targets.base import RequestError
+from gpuprof.load.targets.event_loop import paced_file
 from gpuprof.load.targets.in_process import BatchedCallableTarget, CallableTarget, CoroutineTarget
+from gpuprof.load.targets.server_target import server_target
 
 EVERY_MS = np.arange(40) * 1_000_000
 
@@ -166,6 +169,54 @@ def test_what_sends_nothing_is_refused() -> None:
         DriveSettings(concurrency=0)
     with refused(BenchmarkError, "endless"):
         drive_closed(CallableTarget(lambda: None))
+
+
+@pytest.mark.parametrize("concurrency", [MOST_THREADS + 1, 99_999_999_999])
+def test_more_threads_than_a_limit_are_refused_before_any_work(concurrency: int) -> None:
+    target = mock.Mock(spec=CallableTarget)
+    with refused(BenchmarkError, "too_many_at_once"):
+        drive(target, EVERY_MS, DriveSettings(concurrency=concurrency))
+    with refused(BenchmarkError, "too_many_at_once"):
+        drive_closed(target, count=5, settings=DriveSettings(concurrency=concurrency))
+    assert not target.method_calls
+
+
+def test_more_requests_at_once_than_there_are_ports_are_refused() -> None:
+    DriveSettings(concurrency=MOST_UNDER_WAY)
+    with refused(BenchmarkError, "too_many_at_once"):
+        server_target("http://127.0.0.1:1/", concurrency=MOST_UNDER_WAY + 1)
+
+
+def test_a_machine_without_more_threads_ends_those_that_were_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = threading.Thread.start, []
+
+    def start_three(thread: threading.Thread) -> None:
+        if len(started) == 3:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    target = mock.Mock(wraps=CallableTarget(lambda: None))
+    settings = DriveSettings(concurrency=5)
+    for run in (
+        lambda: drive(target, np.full(3, 3_600_000_000_000), settings),
+        lambda: drive_closed(target, duration_s=3600, settings=settings),
+    ):
+        started.clear()
+        target.close.reset_mock()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start_three)
+            with refused(BenchmarkError, "no_threads"):
+                run()
+        assert [thread.is_alive() for thread in started] == [False] * 3
+        target.close.assert_called_once()
+
+
+def test_a_pacer_whose_thread_cannot_be_started_is_refused() -> None:
+    pacer = mock.Mock()
+    pacer.fileno.side_effect = BlockingIOError(11, "Resource temporarily unavailable")
+    with refused(BenchmarkError, "no_threads"):
+        paced_file(pacer)
 
 
 def test_a_plan_out_of_order_is_refused() -> None:

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import math
 import re
+import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +21,12 @@ import gpuprof
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.load import open_result
+from gpuprof.load.driver import drive
 from gpuprof.load.figures import TargetJudgement
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.result import LoadResult, LoadRun, LoadSettings, judgement_text
 from gpuprof.load.targets.base import RequestError
+from gpuprof.load.targets.finding import find_target
 from gpuprof.load.targets.in_process import CallableTarget
 from gpuprof.text.messages import code_text
 
@@ -239,6 +245,7 @@ def test_coroutine_functions_are_awaited() -> None:
         ({"scenario": "ramp", "duration_s": 5}, "invalid_load"),
         ({"scenario": "burst", "rate": 5, "pattern": "poisson"}, "invalid_load"),
         ({"scenario": "trace"}, "invalid_load"),
+        ({"scenario": "ramp", "pattern": "ramp:0-50"}, "invalid_schedule"),
         ({"scenario": "single-stream", "count": 5, "slo": "p99<1s"}, "too_few_requests"),
     ],
 )
@@ -247,6 +254,22 @@ def test_what_cannot_work_is_refused_before_the_first_request(options: dict[str,
     with refused(BenchmarkError, code):
         gpuprof.load(lambda: seen.append(1), **options)
     assert not seen
+
+
+@pytest.mark.texts
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "--scenario server without a rate"),
+        ({"scenario": "ramp", "pattern": "ramp:0-50"}, "first rate of the ramp"),
+        ({"scenario": "ramp", "rate": 5}, "omit --rate, and set --pattern"),
+        ({"scenario": "chaos"}, "soak"),
+    ],
+)
+def test_a_refusal_names_what_was_given_and_all_that_is_missing(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(BenchmarkError) as caught:
+        gpuprof.load(lambda: None, **options)
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +286,102 @@ def test_what_cannot_work_is_refused_before_the_first_request(options: dict[str,
 def test_targets_that_do_not_exist_are_refused(target: Any, code: str) -> None:
     with refused(GpuprofError, code):
         gpuprof.load(target, rate=100)
+
+
+@pytest.mark.parametrize(
+    "source", ["def f(:\n", "raise RuntimeError('planted')\n", "import sys; sys.exit(3)\n"]
+)
+def test_a_module_whose_import_fails_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "module_that_fails.py").write_text(source, encoding="utf-8")
+    with refused(BenchmarkError, "import_failed", "module_that_fails"):
+        gpuprof.load("python:module_that_fails:f", rate=100)
+
+
+class Called:
+    def __call__(self) -> None:
+        pass
+
+
+class CalledLater:
+    async def __call__(self) -> None:
+        pass
+
+
+def wrapped_with_argument() -> Any:
+    def handle(model: int) -> int:
+        return model
+
+    @functools.wraps(handle)
+    def handle_with_model(*args: Any) -> int:
+        return handle(5, *args)
+
+    return handle_with_model
+
+
+def signed() -> Any:
+    def handle(*args: Any) -> None:
+        pass
+
+    handle.__signature__ = inspect.signature(lambda x: x)  # type: ignore[attr-defined]
+    return handle
+
+
+async def takes_later(x: int) -> None:
+    pass
+
+
+def generate() -> Iterator[int]:
+    yield 1
+
+
+async def generate_later() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("target", "inputs", "code"),
+    [
+        (lambda x: x, None, "wrong_arguments"),
+        (functools.partial(lambda x, y: x, 1), None, "wrong_arguments"),
+        (lambda *, x: x, None, "wrong_arguments"),
+        (lambda: None, 3, "wrong_arguments"),
+        (takes_later, None, "wrong_arguments"),
+        (generate, None, "generator_function"),
+        (functools.partial(generate), None, "generator_function"),
+        (generate_later, None, "generator_function"),
+    ],
+)
+def test_functions_that_cannot_handle_a_request_are_refused(target: Any, inputs: Any, code: str) -> None:
+    with refused(BenchmarkError, code):
+        find_target(target, inputs, np.ones(1, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("target", "inputs"),
+    [
+        (lambda x=1: x, None),
+        (lambda *args, **named: args, None),
+        (lambda x: x, 3),
+        (lambda x, y: x, (3, 4)),
+        (lambda x: x, {"x": 3}),
+        (functools.partial(lambda x: x, 1), None),
+        (Called(), None),
+        (CalledLater(), None),
+        (takes_later, 3),
+        (max, (1, 2)),
+        (dict.fromkeys, ([],)),
+        (time.time, None),
+        (wrapped_with_argument(), None),
+        (signed(), None),
+    ],
+)
+def test_functions_that_can_handle_a_request_are_not_refused(target: Any, inputs: Any) -> None:
+    found = find_target(target, inputs, np.ones(1, np.int64))
+    count = drive(found, np.zeros(3, np.int64)).rows["status"].tolist().count(RequestStatus.OK)
+    assert count == 3
 
 
 def test_the_name_of_a_file_as_that_of_a_module_has_its_module_as_hint() -> None:
@@ -292,6 +411,15 @@ def test_a_model_is_called_with_its_mix_of_batch_sizes(tmp_path: Path) -> None:
     found = gpuprof.load(f"{tmp_path / 'model.py'}:build", rate=500, duration_s=0.1, mix="batch=1:80,8:20")
     assert found.statuses == {RequestStatus.OK: 50}
     assert set(found.rows["units"].tolist()) == {1, 8}
+
+
+@pytest.mark.parametrize("status", [RequestStatus.NO_FILE_DESCRIPTORS, RequestStatus.NO_PORTS])
+def test_a_limit_of_the_machine_is_a_warning(status: RequestStatus) -> None:
+    rows = even_rows()
+    rows["status"][:3] = status
+    (found,) = (each for each in result_of(rows).warnings if each.code == status.name.lower())
+    assert found.values == {"requests": 3}
+    assert str(found)
 
 
 def test_a_closed_loop_without_room_for_more_is_a_warning() -> None:

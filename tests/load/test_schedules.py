@@ -126,7 +126,8 @@ def test_a_trace_begins_with_its_first_arrival(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['{"x": 1}', "soon", "NaN", '{"time": "x"}', "[1]", '{"time": 1e999}', "null"]
+    "line",
+    ['{"x": 1}', "soon", "NaN", '{"time": "x"}', "[1]", '{"time": 1e999}', "null", "true", '{"ts": false}'],
 )
 def test_a_line_without_a_time_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "trace"

@@ -340,3 +340,11 @@ def test_a_sweep_of_a_server_has_as_many_connections_as_its_concurrency() -> Non
         settings = LoadSettings("http", "closed-loop", count=40)
         sweep_concurrency(target, settings, (1, 3, 6), before_run=before)
     assert [*mosts[1:], most] == [1, 3, 6]
+
+
+def test_a_sweep_to_too_many_threads_is_refused_before_the_first_run() -> None:
+    calls: list[int] = []
+    settings = LoadSettings("target", "closed-loop", duration_s=0.01)
+    with refused(BenchmarkError, "too_many_at_once"):
+        sweep_concurrency(lambda: calls.append(1), settings, [1, 10_001])
+    assert not calls

@@ -26,7 +26,7 @@ from gpuprof.cli.measuring import (
 )
 from gpuprof.cli.options import numbers, seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
-from gpuprof.cli.usage import BadParameter, UsageError
+from gpuprof.cli.usage import BadParameter, UsageError, refuse_others
 from gpuprof.load.out_folder import check_out
 from gpuprof.load.targets.address import is_address
 from gpuprof.text.units import counted
@@ -40,6 +40,26 @@ if TYPE_CHECKING:
 RESULTS_FOLDER = "gpuprof-load"
 _EXIT_INTERRUPTED = 130
 _COUNT = click.IntRange(min=1)
+_OF_PROBE = ("probe", "target", "as_json")
+# Those of loads that LoadGen has not are refused with errors of their own.
+_OF_LOADS = ("pattern", "mix", "concurrency", "report", "find_max_rate")
+_OF_SYSTEMS = tuple(each.name for each in dataclasses.fields(SystemOptions))
+_OF_MLPERF = (
+    *(
+        "mlperf",
+        "target",
+        "scenario",
+        "rate",
+        "duration",
+        "count",
+        "slo",
+        "seed",
+        "max_batch",
+        "out",
+        "as_json",
+    ),
+    *(*_OF_LOADS, *_OF_SYSTEMS),
+)
 
 
 def _rate(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
@@ -270,8 +290,11 @@ def load(options: LoadCommandOptions) -> None:
     """
     _check_profile(options)
     if options.probe:
+        refuse_others("--probe", _OF_PROBE)
         _print_probe(options)
         return
+    if options.mlperf:
+        refuse_others("--mlperf", _OF_MLPERF)
     check_out(Path(options.out), may_exist=options.mlperf)  # each run has logs of its own there
     if options.mlperf:
         _mlperf(options)
@@ -435,6 +458,8 @@ def _report(found: LoadResult, options: LoadCommandOptions) -> None:
     _written(folder, options, reports=reports, profile=found.profile)
     if found.run.interrupted:
         click.get_current_context().exit(_EXIT_INTERRUPTED)
+    if found.run.client_code is not None:
+        click.get_current_context().exit(EXIT_INCONCLUSIVE)
     if found.is_failed:
         click.get_current_context().exit(EXIT_MISSED)
     exit_for_targets([found.verdict])

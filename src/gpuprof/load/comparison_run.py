@@ -26,6 +26,7 @@ from gpuprof.load.compared_loads import LoadComparison, Pair, compare_loads, run
 from gpuprof.load.comparison_plan import LoadComparisonPlan, LoadTable, is_stored
 from gpuprof.load.gate_side import LoadedRun, read_run
 from gpuprof.load.run import LoadOptions, run_load
+from gpuprof.load.stopping import check_client
 
 _STATE_FILE = "comparison.json"
 # Called before each run with the variant, its number, and how many there are.
@@ -180,6 +181,7 @@ def _run(variant: Variant, number: int, load: LoadTable, place: Path) -> None:
     )
     if result.run.interrupted:
         raise KeyboardInterrupt
+    check_client(result)
     draft = place.with_name(f".{place.name}.new")
     shutil.rmtree(draft, ignore_errors=True)
     result.save(draft)

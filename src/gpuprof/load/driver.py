@@ -21,7 +21,7 @@ import numpy as np
 
 from gpuprof import _native
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.requests import Nanoseconds, RequestStatus, Rows, rows_of
+from gpuprof.load.requests import REQUEST, Nanoseconds, RequestStatus, Rows, rows_of
 from gpuprof.load.targets.base import (
     BatchTarget,
     LoopTarget,
@@ -31,12 +31,16 @@ from gpuprof.load.targets.base import (
     ThreadTarget,
     failure_of,
 )
+from gpuprof.load.targets.event_loop import no_thread, paced_file
 
 # How long after the last planned arrival responses are waited for.
 DRAIN_S = 60.0
 PROGRESS_EVERY_S = 0.5
 _LEAD_NS = 5_000_000  # from the start of the threads to the first arrival
 MOST_CLOSED = 1 << 24  # requests of a closed loop without a count
+MOST_THREADS = 10_000  # of a target in this process
+MOST_UNDER_WAY = 65_535  # requests at once: as many as there are ports for connections to a server
+_CLOSING_NS = 5_000_000_000  # for the threads that were started where others cannot be
 _OK = int(RequestStatus.OK)
 _FAILED = int(RequestStatus.FAILED)
 Progress = Callable[[Rows], None]
@@ -47,7 +51,8 @@ class DrivenLoad:
     """What a run gave: a row for each request that was due, in the order of the plan.
 
     `released_ns` is when the pacer handed over each request; later than planned where all workers were busy.
-    `indexes` are the numbers by which the target knew the requests, None for 0, 1, 2, ...
+    `indexes` are the numbers by which the target knew the requests, None for 0, 1, 2, ... `client_code` is
+    what the process of a client returned that ended before the load; None of others.
     """
 
     rows: Rows
@@ -59,6 +64,7 @@ class DrivenLoad:
     first_failure: TargetFailure | None = None
     batch_wait_s: float | None = None  # of a target that batches; None of others
     indexes: Nanoseconds | None = None
+    client_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +83,38 @@ class DriveSettings:
                 f"a concurrency of {self.concurrency} sends nothing",
                 hint="use a whole number from 1",
             )
+        if self.concurrency is not None and self.concurrency > MOST_UNDER_WAY:
+            raise _too_many(self.concurrency, MOST_UNDER_WAY, "requests at once")
+
+
+def check_threads(concurrency: int | None) -> None:
+    """Raise BenchmarkError for more threads than a target in this process is given."""
+    if concurrency is not None and concurrency > MOST_THREADS:
+        raise _too_many(concurrency, MOST_THREADS, "threads of a target in this process")
+
+
+def _too_many(concurrency: int, most: int, what: str) -> BenchmarkError:
+    return BenchmarkError(
+        "too_many_at_once",
+        f"a concurrency of {concurrency:,} is above the limit of {most:,} {what}",
+        hint="use a lower --concurrency",
+    )
 
 
 def drive(target: Target, arrivals_ns: Nanoseconds, settings: DriveSettings | None = None) -> DrivenLoad:
     """Send a request at each planned offset from the start, in nanoseconds; returns when all have ended.
 
-    Raises GpuprofError where the target cannot be prepared, and BenchmarkError for an empty plan.
+    Raises GpuprofError where the target cannot be prepared, and BenchmarkError for an empty plan and for
+    threads that cannot be started.
     """
     if not len(arrivals_ns):
         raise BenchmarkError(
             "empty_plan", "the plan has no arrivals", hint="use a longer duration or a higher rate"
         )
-    return _OpenRun(np.ascontiguousarray(arrivals_ns, np.int64), settings or DriveSettings()).run(target)
+    settings = settings or DriveSettings()
+    if not isinstance(target, LoopTarget):
+        check_threads(settings.concurrency)
+    return _OpenRun(np.ascontiguousarray(arrivals_ns, np.int64), settings).run(target)
 
 
 def drive_closed(
@@ -102,11 +128,13 @@ def drive_closed(
     """Send each request when the one before it ended, in as many threads as the concurrency.
 
     Ends after `count` requests, or once `duration_s` is over and `least` requests were sent. Raises
-    BenchmarkError where neither is given.
+    BenchmarkError where neither is given, and for threads that cannot be started.
     """
     if count is None and duration_s is None:
         raise BenchmarkError("endless", "a closed loop without an end", hint="set a count or a duration")
-    return _ClosedRun(count, duration_s, least, settings or DriveSettings()).run(target)
+    settings = settings or DriveSettings()
+    check_threads(settings.concurrency)
+    return _ClosedRun(count, duration_s, least, settings).run(target)
 
 
 class _OpenRun:
@@ -154,7 +182,8 @@ class _OpenRun:
             work, self.batch_wait_s = self._batches, target.max_delay_ns / 1e9
         self.start()
         try:
-            threads = _start_threads(lambda _: work(target), self.settings.concurrency or 1)
+            count = self.settings.concurrency or 1
+            threads = _start_threads(lambda _: work(target), count, self.pacer.stop)
             _join(threads, self.deadline_ns, self.settings.progress, self.rows)
         except KeyboardInterrupt:
             self.interrupted_ns = time.monotonic_ns()
@@ -254,7 +283,7 @@ class _LoopSender:
         """Send the whole plan; returns at the deadline at the latest."""
         loop = asyncio.get_running_loop()
         self._run.start()
-        file = self._run.pacer.fileno()
+        file = paced_file(self._run.pacer)
         loop.add_reader(file, self._send_due)
         deadline_ns = self._run.deadline_ns
         try:
@@ -303,13 +332,17 @@ class _ClosedRun:
         with _prepared(target):
             self.start_ns = time.monotonic_ns()
             try:
-                threads = _start_threads(lambda _: self._calls(target), self.settings.concurrency or 1)
+                count = self.settings.concurrency or 1
+                threads = _start_threads(lambda _: self._calls(target), count, self._stop)
                 _join(threads, self._deadline_ns(), self.settings.progress, rows)
             except KeyboardInterrupt:
                 interrupted = True
             finally:
-                self.stopped = True
+                self._stop()
         return self._result(rows, interrupted)
+
+    def _stop(self) -> None:
+        self.stopped = True
 
     def _deadline_ns(self) -> int | None:
         if self.duration_ns is None or self.least:
@@ -373,14 +406,22 @@ def _prepared(target: ThreadTarget | BatchTarget) -> Iterator[None]:
         target.close()
 
 
-def _start_threads(work: Callable[[int], None], count: int) -> list[threading.Thread]:
-    # A request that never ends must not keep the process alive.
-    threads = [
-        threading.Thread(target=work, args=(place,), name=f"load {place}", daemon=True)
-        for place in range(count)
-    ]
-    for thread in threads:
-        thread.start()
+def _start_threads(
+    work: Callable[[int], None], count: int, stop: Callable[[], None]
+) -> list[threading.Thread]:
+    """Start threads; where the system has no more, `stop` ends those that were started."""
+    threads: list[threading.Thread] = []
+    try:
+        for place in range(count):
+            # A request that never ends must not keep the process alive.
+            thread = threading.Thread(target=work, args=(place,), name=f"load {place}", daemon=True)
+            thread.start()
+            threads.append(thread)
+    except (RuntimeError, MemoryError) as error:
+        stop()
+        # Native code that waits for a request must not be in it when the interpreter ends.
+        _join(threads, time.monotonic_ns() + _CLOSING_NS, None, np.zeros(0, REQUEST))
+        raise no_thread(f"{len(threads):,} of {count:,} threads could be started", error) from error
     return threads
 
 

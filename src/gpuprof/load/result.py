@@ -39,6 +39,7 @@ from gpuprof.load.probe import GENERATOR_BOUND
 from gpuprof.load.requests import RequestStatus, Rows, is_ok, read_requests, write_rows
 from gpuprof.load.rule_verdicts import RuleVerdicts, rule_verdicts
 from gpuprof.load.targets.base import TargetFailure
+from gpuprof.load.targets.client import end_of_process
 from gpuprof.load.warnings import LoadWarning, load_warning
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table
@@ -52,6 +53,10 @@ FORMAT = 1
 RESULT_FILE, REQUESTS_FILE = SINGLE_RESULT, "requests.parquet"
 PROFILE_FOLDER = "profile.gpuprof"
 _MOST_LITTLE_GAP = 0.1
+_LIMITS_OF_MACHINE = {
+    RequestStatus.NO_FILE_DESCRIPTORS: "no_file_descriptors",
+    RequestStatus.NO_PORTS: "no_ports",
+}
 _MOST_SIZES = 10  # of batches, in a line of text
 _MOST_LATE = 0.1  # of the median service time, at p99
 
@@ -85,7 +90,8 @@ class LoadRun:
 
     `batch_wait_s` is how long a request waits for others of its batch, None where requests are not batched.
     `profile_warning` is why there is no profile that was asked for. `is_full` is whether a closed loop ended
-    before its time, since it has no room for more requests.
+    before its time, since it has no room for more requests. `client_code` is what the process of a client
+    returned that ended before the load, negative for a signal; None of others.
     """
 
     start_ns: int
@@ -100,6 +106,7 @@ class LoadRun:
     batch_wait_s: float | None = None
     profile_warning: LoadWarning | None = None
     is_full: bool = False
+    client_code: int | None = None
 
 
 @dataclass(frozen=True)
@@ -217,8 +224,9 @@ class LoadResult:
     @property
     def planned_duration_s(self) -> float | None:
         """For how long requests were sent; None where another thing than the time ended them."""
-        is_other = self.run.interrupted or self.run.is_full or self.settings.count is not None
-        return None if is_other else self.settings.duration_s
+        run = self.run
+        is_cut = run.interrupted or run.is_full or run.client_code is not None
+        return None if is_cut or self.settings.count is not None else self.settings.duration_s
 
     @property
     def rule_verdicts(self) -> RuleVerdicts | None:
@@ -259,8 +267,14 @@ class LoadResult:
         count, failed = len(self.rows), int((~is_ok(self.rows)).sum())
         if self.run.interrupted:
             yield load_warning("interrupted", requests=count)
+        if self.run.client_code is not None:
+            cause = end_of_process(self.run.client_code)
+            yield load_warning("client_ended", cause=cause, requests=count)
         if failed:
             yield load_warning("failed_requests", failed=failed, requests=count)
+        for status, code in _LIMITS_OF_MACHINE.items():
+            if status in self.statuses:
+                yield load_warning(code, requests=self.statuses[status])
         first = self.run.first_failure
         if first is not None:
             yield load_warning("first_exception", type=first.type, message=first.message)

@@ -54,6 +54,7 @@ class Scenario(TextEnum):
     TRACE = "trace"
 
 
+SOAK = "soak"  # of a command of its own, which runs several loads
 CLOSED = (Scenario.SINGLE_STREAM, Scenario.MULTI_STREAM, Scenario.CLOSED_LOOP)
 _PATTERNS = {
     Scenario.SERVER: "poisson",
@@ -206,7 +207,8 @@ def checked(settings: LoadSettings) -> LoadSettings:
     if is_trace and (settings.rate is not None or settings.duration_s is not None):
         raise _invalid("a trace has the times of its file", "omit --rate and --duration")
     if scenario is Scenario.RAMP and settings.rate is not None:
-        raise _invalid("a ramp has two rates in its pattern", "omit --rate")
+        more = "" if settings.pattern else ", and set --pattern, as in ramp:10-500"
+        raise _invalid("a ramp has two rates in its pattern", f"omit --rate{more}")
     pattern = settings.pattern or _PATTERNS.get(scenario)
     if pattern is None:
         wanted = "the path of a file with times" if is_trace else "as in ramp:10-500"
@@ -214,6 +216,9 @@ def checked(settings: LoadSettings) -> LoadSettings:
     start = _PATTERN_STARTS.get(scenario)
     if start is not None and not pattern.startswith(start):
         raise _invalid(f"--scenario {scenario} with --pattern {pattern}", "omit one of them")
+    if settings.pattern is None and settings.rate is None:  # of a pattern that was given it depends on it
+        message, hint = f"--scenario {scenario} without a rate", "set --rate in requests per second"
+        raise BenchmarkError("invalid_schedule", message, hint=hint)
     duration_s = settings.duration_s or (None if is_trace else DURATION_S)
     return replace(settings, pattern=pattern, duration_s=duration_s)
 
@@ -223,7 +228,7 @@ def _scenario(text: str) -> Scenario:
         return Scenario(text)
     except ValueError:
         raise BenchmarkError(
-            "unknown_scenario", f"scenario {text!r} is not known", hint=f"use {', '.join(Scenario)}"
+            "unknown_scenario", f"scenario {text!r} is not known", hint=f"use {', '.join(Scenario)} or {SOAK}"
         ) from None
 
 
@@ -379,6 +384,7 @@ def _result(
         environment=environment,
         first_failure=load.first_failure,
         batch_wait_s=load.batch_wait_s,
+        client_code=load.client_code,
         is_full=closed and settings.count is None and len(load.rows) in (MOST_CLOSED, _MOST_ON_SERVER),
     )
     return LoadResult(settings, run, load.rows)

@@ -30,6 +30,7 @@ _GRID = 10_001
 _MOST_ARRIVALS = 100_000_000
 _MOST_BURSTS = 1_000_000
 _LONGEST_S = 1e9  # nanoseconds are int64
+_RAMP_RATE = "a rate above 0, as in ramp:10-500"
 _DIURNAL_SWING = 0.5  # of the mean rate, up and down
 
 
@@ -115,7 +116,7 @@ class RampSchedule(RateSchedule):
 
     def __post_init__(self) -> None:
         RateSchedule.__post_init__(self)
-        check_positive(self.last_rate, "last rate of the ramp", "a rate above 0, as in ramp:10-500")
+        check_positive(self.last_rate, "last rate of the ramp", _RAMP_RATE)
 
     def cumulative(self) -> tuple[Floats, Floats]:
         """Return times in seconds from 0 to the end, and the integral of the rate until each."""
@@ -196,7 +197,7 @@ def _time_of(line: str, path: Path, number: int) -> float:
         value: Any = json.loads(line)
         if isinstance(value, dict):
             value = next(value[key] for key in _TIME_KEYS if key in value)
-        time_s = float(value)
+        time_s = math.nan if isinstance(value, bool) else float(value)
     except (ValueError, TypeError, StopIteration):
         time_s = math.nan
     if not math.isfinite(time_s):
@@ -267,6 +268,7 @@ def parse_pattern(text: str, *, rate: float | None, duration_s: float | None) ->
     if duration_s is None:
         raise _invalid(f"--pattern {text} without a duration", "set --duration, as in 30s")
     if match := _RAMP.fullmatch(name):
+        check_positive(float(match[1]), "first rate of the ramp", _RAMP_RATE)
         return RampSchedule(float(match[1]), duration_s, last_rate=float(match[2]))
     if rate is None:
         raise _invalid(f"--pattern {text} without a rate", "set --rate in requests per second")

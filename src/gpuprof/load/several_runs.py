@@ -17,14 +17,15 @@ from gpuprof.bench.results.target import parse_target
 from gpuprof.bench.serialization import to_finite
 from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.correlated import BATCHES, quantile_of_run, relative_rate_error
+from gpuprof.load.driver import check_threads
 from gpuprof.load.figures import latencies_s
 from gpuprof.load.reasons import LoadReason
 from gpuprof.load.requests import is_ok
 from gpuprof.load.result import LoadResult, LoadSettings
-from gpuprof.load.run import CLOSED, LoadOptions, Scenario, check_requests, checked, run_load
+from gpuprof.load.run import CLOSED, LoadOptions, Scenario, check_requests, checked, run_load, server_of
 from gpuprof.load.schedules import check_count
 from gpuprof.load.search import RUNS, AfterRate, MaxRate, RateProbe, find_max_rate
-from gpuprof.load.stopping import TargetStoppedError, check_success, keeping_results
+from gpuprof.load.stopping import TargetStoppedError, check_client, check_success, keeping_results
 from gpuprof.load.sweep import ConcurrencyRun, ConcurrencySweep, sweep_of
 from gpuprof.stats.distributions import student_quantile
 from gpuprof.stats.quantiles import CONFIDENCE, samples_needed
@@ -256,6 +257,10 @@ def sweep_concurrency(
     closed = dataclasses.replace(settings, scenario=str(Scenario.CLOSED_LOOP), concurrency=None)
     assert Scenario.CLOSED_LOOP in CLOSED
     checked(closed)
+    most = max(levels, default=None)
+    checked(dataclasses.replace(closed, concurrency=most))
+    if server_of(target, closed) is None:
+        check_threads(most)
     each_run = (options or LoadOptions()).of_several
     measured: list[ConcurrencyRun] = []
     p99_s: dict[int, float | None] = {}
@@ -321,6 +326,7 @@ def _uninterrupted(result: LoadResult) -> LoadResult:
     """Return a run that ended by itself; one that was cut is no sample of its rate."""
     if result.run.interrupted:
         raise KeyboardInterrupt
+    check_client(result)
     return result
 
 

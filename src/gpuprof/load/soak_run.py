@@ -20,10 +20,10 @@ from gpuprof.load.leaks import FEWEST_READINGS, MeterGrowth, SoakVerdict, overal
 from gpuprof.load.reasons import LoadReason
 from gpuprof.load.requests import Rows, is_ok, service_ns
 from gpuprof.load.result import LoadSettings
-from gpuprof.load.run import LoadOptions, Scenario, checked, run_load, server_of, sizes_of
+from gpuprof.load.run import SOAK, LoadOptions, Scenario, checked, run_load, server_of, sizes_of
 from gpuprof.load.soak import ServiceDrift, SoakReport, soak_report
 from gpuprof.load.soak_readings import SoakReadings
-from gpuprof.load.stopping import TargetStoppedError, check_success, keeping_results
+from gpuprof.load.stopping import TargetStoppedError, check_client, check_success, keeping_results
 from gpuprof.load.targets.base import BatchTarget, LoopTarget, Target, ThreadTarget
 from gpuprof.load.targets.finding import find_target
 from gpuprof.load.targets.server_target import ServerTarget
@@ -32,7 +32,6 @@ from gpuprof.text.table import wrapped
 from gpuprof.text.units import counted
 
 CYCLES = 4 * FEWEST_READINGS
-SOAK = "soak"
 # Called after each cycle with the number of cycles that ended, and of requests.
 AfterCycle = Callable[[int, int], None]
 
@@ -189,6 +188,8 @@ class _Soak:
             now = dataclasses.replace(self._settings, seed=self._settings.seed + number)
             with keeping_results(has_some=self.cycles > 0):
                 result = run_load(self._target, now, None, self._options)
+                if not result.run.interrupted:
+                    check_client(result)
             if result.run.interrupted:
                 raise KeyboardInterrupt
             self._add(result.rows)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuprof.errors import GpuprofError
 from gpuprof.load.reasons import LoadReason, reason
+from gpuprof.load.targets.client import client_failed
 
 if TYPE_CHECKING:
     from gpuprof.load.result import LoadResult
@@ -34,6 +35,12 @@ def keeping_results(*, has_some: bool) -> Iterator[None]:
         if not has_some:
             raise
         raise TargetStoppedError(reason("cannot_continue", error=str(error))) from error
+
+
+def check_client(result: LoadResult) -> None:
+    """Raise BenchmarkError for a run whose client ended before it: one that was cut is no sample."""
+    if result.run.client_code is not None:
+        raise client_failed(result.run.client_code)
 
 
 def check_success(result: LoadResult) -> None:

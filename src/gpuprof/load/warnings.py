@@ -25,11 +25,17 @@ _MESSAGES = Messages(
         "its p{percent:g} has no reliable verdict; run longer",
         "failed_requests": "{failed:,} of {requests:#request} failed or had no response; failed ones count "
         "as late",
+        "no_file_descriptors": "{requests:#request} found no free file descriptor, a limit of this "
+        "machine and not of the server: raise it (ulimit -n), or use a lower --concurrency",
+        "no_ports": "{requests:#request} found no free port, a limit of this machine and not of the server: "
+        "use a lower --concurrency, or a server that keeps its connections open",
         "first_exception": "first exception of the target: {type}: {message}",
         "duplicate_ends": "the target reported the end of {duplicates:#request} twice",
         "unrequested_responses": "the server sent {responses:#response} that no request asked for",
         "no_profile": "the requests were measured, and their profile was not written: {error}",
         "full": "the run ended after {seconds:.3g} s, since it has room for {requests:#request}",
+        "client_ended": "incomplete: the client's process ended before the load did ({cause}); the figures "
+        "are of {requests:#request} that had to be sent until then, and those under way count as failed",
         "interrupted": "interrupted: the figures are of {requests:#request} that had to be sent until then",
     }
 )

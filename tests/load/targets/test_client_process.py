@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from load_server import OK, LoadServer, hang, respond_with, serving, stream_of
+from refusals import refused
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load import open_result
 from gpuprof.load.driver import DriveSettings
 from gpuprof.load.requests import RequestStatus
+from gpuprof.load.result import LoadSettings
+from gpuprof.load.run import LoadOptions, run_load
+from gpuprof.load.stopping import check_client
 from gpuprof.load.targets.client_process import drive_server, drive_server_closed
 from gpuprof.load.targets.server_target import ServerTarget, server_target
 
@@ -91,6 +98,55 @@ def test_progress_shows_the_rows_and_an_interrupt_keeps_them(tmp_path: Path) -> 
     assert set(seen) == {6}
     assert load.driven.interrupted
     assert load.driven.rows["status"].tolist() == [S.OK] * 5
+
+
+def kill_client(_: np.ndarray) -> None:
+    """End the only child of this process."""
+    (child,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
+
+
+needs_children = pytest.mark.skipif(
+    not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="no list of children"
+)
+
+
+@needs_children
+def test_a_client_that_is_killed_leaves_what_it_measured(tmp_path: Path) -> None:
+    def kill(rows: np.ndarray) -> None:
+        if (rows["status"][:5] == S.OK).all() and rows["sent_ns"][5]:
+            kill_client(rows)
+
+    # The first five get a response, one hangs, two wait for its connection, and one is due in an hour.
+    offsets = np.array([0] * 5 + [MS] * 3 + [3600 * 1000 * MS])
+    replies = iter([respond_with(OK)] * 5 + [hang])
+    with serving({"/": lambda exchange: next(replies)(exchange)}) as server:
+        load = drive_server(target_of(server, concurrency=1), offsets, tmp_path, DriveSettings(progress=kill))
+    driven = load.driven
+    assert driven.client_code == -signal.SIGKILL
+    assert not driven.interrupted
+    assert driven.rows["status"].tolist() == [S.OK] * 5 + [S.TIMEOUT, S.NOT_SENT, S.NOT_SENT]
+    assert (driven.rows["end_ns"] > driven.rows["planned_ns"]).all()
+    assert (driven.rows["planned_ns"] - driven.start_ns).tolist() == offsets[:8].tolist()
+
+
+@needs_children
+def test_a_load_whose_client_is_killed_is_an_incomplete_result(tmp_path: Path) -> None:
+    def kill(rows: np.ndarray) -> None:
+        if (rows["status"][:100] == S.OK).any():
+            kill_client(rows)
+
+    with serving({"/": respond_with(OK)}) as server:
+        settings = LoadSettings("http", "closed-loop", count=1_000_000)
+        options = LoadOptions(progress=kill, describe=False)
+        result = run_load(target_of(server, concurrency=2), settings, options=options)
+        assert "client_ended" in {each.code for each in result.warnings}
+        assert result.statuses[S.OK] > 0
+        result.save(tmp_path)
+        assert open_result(tmp_path).run.client_code == -signal.SIGKILL
+        # A run that was cut is no sample of a search.
+        with refused(BenchmarkError, "client_failed"):
+            check_client(result)
 
 
 @pytest.mark.parametrize("scheme", ["http", "openai+http", "kserve+http"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from kserve_server import INPUTS, grpc_server
 from load_client import CheckedLog, send_all
 from load_server import OK, LoadServer, hang, respond_with, serving
+from refusals import refused
 
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.driver import DriveSettings
@@ -24,7 +26,7 @@ from gpuprof.load.targets.http import HttpClient
 from gpuprof.load.targets.kserve_grpc import KServeGrpcClient
 from gpuprof.load.targets.kserve_http import KServeInputs, described_inputs, kserve_requests, model_path
 from gpuprof.load.targets.server_target import server_target
-from gpuprof.load.targets.tensors import TensorInput, tensor_input
+from gpuprof.load.targets.tensors import TensorInput, split_model, tensor_input
 
 grpc = pytest.importorskip("grpc")
 S = RequestStatus
@@ -59,10 +61,17 @@ def test_the_path_of_a_model(path: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/", "/a/b", "/v2/models"])
-def test_an_address_without_a_model(path: str) -> None:
-    with pytest.raises(BenchmarkError) as caught:
-        model_path(parse_address(f"kserve+http://127.0.0.1{path}"))
-    assert caught.value.code == "no_model_in_address"
+@pytest.mark.parametrize("scheme", ["kserve+http", "kserve+grpcs"])
+def test_an_address_without_a_model(path: str, scheme: str) -> None:
+    with refused(BenchmarkError, "no_model_in_address"):
+        split_model(parse_address(f"{scheme}://127.0.0.1:90{path}"))
+
+
+@pytest.mark.texts
+@pytest.mark.parametrize("scheme", ["kserve+http", "kserve+grpcs"])
+def test_the_hint_of_an_address_without_a_model_is_of_its_scheme(scheme: str) -> None:
+    with refused(BenchmarkError, "no_model_in_address", f"{scheme}://127.0.0.1:90/resnet50"):
+        split_model(parse_address(f"{scheme}://127.0.0.1:90/"))
 
 
 def requests_to(server: LoadServer, asked: KServeInputs) -> Any:
@@ -117,6 +126,16 @@ def test_a_server_that_does_not_describe_its_model(responder: Any) -> None:
     with serving({"/v2/models/m": responder}) as server, pytest.raises(BenchmarkError) as caught:
         requests_to(server, KServeInputs())
     assert caught.value.code == "no_metadata"
+
+
+def test_a_server_that_keeps_the_connection_of_its_description_open() -> None:
+    body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[2]}]}'
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with serving({"/v2/models/m": respond_with(head + body)}) as server:
+        found = asyncio.run(
+            described_inputs(server.address("/m", WireProtocol.KSERVE_HTTP), KServeInputs(), 5)
+        )
+    assert [each.name for each in found] == ["x"]
 
 
 def test_a_server_that_never_describes_its_model() -> None:
@@ -217,6 +236,13 @@ def test_a_hung_call_times_out() -> None:
         assert send_all(grpc_client(port, timeout_s=0.5), 1).statuses == [S.TIMEOUT]
 
 
+def test_a_step_of_the_wall_clock_ends_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time
+    with grpc_server() as (port, _), monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: now() - 3600)
+        assert send_all(grpc_client(port), 3).statuses == [S.OK] * 3
+
+
 def test_abandoned_calls_never_vanish() -> None:
     log = CheckedLog()
 
@@ -237,6 +263,7 @@ def test_an_unknown_model_and_no_server() -> None:
     with grpc_server() as (port, _), pytest.raises(BenchmarkError) as caught:
         send_all(grpc_client(port, "other"))
     assert caught.value.code == "no_metadata"
+    assert "--body" not in caught.value.hint
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]

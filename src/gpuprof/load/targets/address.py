@@ -63,6 +63,11 @@ class ServerAddress:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
+    @property
+    def scheme(self) -> str:
+        """Return the scheme of its protocol, with an `s` where it is encrypted."""
+        return self.protocol.value + ("s" if self.is_encrypted else "")
+
     def at(self, path: str) -> ServerAddress:
         """Return the same server with another path."""
         return replace(self, path=path)

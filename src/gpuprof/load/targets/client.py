@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import importlib
+import signal
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Protocol
 
-from gpuprof.errors import UnavailableError
+from gpuprof.errors import BenchmarkError, UnavailableError
 from gpuprof.load.requests import RequestStatus
 
 
@@ -42,6 +43,21 @@ class Client(Protocol):
 
     async def close(self) -> None:
         """Close all connections."""
+
+
+def end_of_process(code: int) -> str:
+    """Return how a process ended that returned `code`: the name of a signal, or an exit code."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def client_failed(code: int) -> BenchmarkError:
+    """Return the error of a client whose process returned `code` before the load was over."""
+    is_killed = code == -signal.SIGKILL
+    return BenchmarkError(
+        "client_failed",
+        f"the client's process ended before the load did ({end_of_process(code)})",
+        hint="check whether the machine ran out of memory" if is_killed else "see its output above",
+    )
 
 
 def load_package(name: str) -> Any:

@@ -26,8 +26,8 @@ import numpy as np
 from gpuprof import _native
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 from gpuprof.load.driver import PROGRESS_EVERY_S, DrivenLoad, DriveSettings
-from gpuprof.load.requests import REQUEST, Nanoseconds, rows_of
-from gpuprof.load.targets.client import Client, OnEnd, ResponseLog
+from gpuprof.load.requests import REQUEST, Nanoseconds, RequestStatus, rows_of
+from gpuprof.load.targets.client import Client, OnEnd, ResponseLog, client_failed
 from gpuprof.load.targets.clients import make_client
 from gpuprof.load.targets.event_loop import ClosedLoop, OpenLoop, RequestLoop, run_event_loop
 from gpuprof.load.targets.http import HttpClient
@@ -199,7 +199,8 @@ def drive_server(
 ) -> ServerLoad:
     """Send a request at each planned offset from the start; `folder`, which is empty, keeps the files.
 
-    Raises BenchmarkError if the load cannot begin. Ctrl-C ends the load and keeps what was due until then.
+    Raises BenchmarkError if the load cannot begin. Ctrl-C, and the death of the client's process, end the
+    load and keep what was due until then.
     """
     if not len(arrivals_ns):
         raise BenchmarkError(
@@ -243,7 +244,10 @@ def _run(
             _end(process)
         assert process.stdout is not None
         output = process.stdout.read()
-    summary = _summary(output, process.returncode)
+    if process.returncode or not output:
+        stopped_ns = time.monotonic_ns() if interrupted_ns is None else interrupted_ns
+        return _left_by(process.returncode, folder, stopped_ns, is_interrupted=interrupted_ns is not None)
+    summary = _summary(output)
     return ServerLoad(_driven(folder, summary, interrupted_ns), read_tokens(folder / TOKENS), summary)
 
 
@@ -253,8 +257,10 @@ def _watch(process: subprocess.Popen[bytes], log: Path, settings: DriveSettings)
         try:
             process.wait(PROGRESS_EVERY_S)
         except subprocess.TimeoutExpired:
-            if settings.progress is not None and log.exists():
-                settings.progress(np.memmap(log, REQUEST, mode="r"))
+            # The file grows while its blocks are reserved, and not by whole rows.
+            count = log.stat().st_size // REQUEST.itemsize if log.exists() else 0
+            if settings.progress is not None and count:
+                settings.progress(np.memmap(log, REQUEST, mode="r", shape=(count,)))
         else:
             return
 
@@ -287,11 +293,28 @@ def _driven(folder: Path, summary: ClientSummary, interrupted_ns: int | None) ->
     )
 
 
-def _summary(output: bytes, code: int) -> ClientSummary:
-    if not output or code != 0:
-        raise BenchmarkError(
-            "client_failed", f"the process of the client ended with code {code}", hint="see its output above"
-        )
+def _left_by(code: int, folder: Path, stopped_ns: int, *, is_interrupted: bool) -> ServerLoad:
+    """Return what a client had measured whose process ended before the load. Raises BenchmarkError."""
+    rows = np.fromfile(folder / LOG, REQUEST) if (folder / LOG).exists() else np.zeros(0, REQUEST)
+    rows = rows[(rows["planned_ns"] > 0) & (rows["planned_ns"] <= stopped_ns)]
+    was_sent = rows["sent_ns"] > 0
+    if not was_sent.any():
+        raise client_failed(code)
+    is_open = rows["status"] <= RequestStatus.PENDING
+    rows["status"][is_open] = np.where(was_sent[is_open], RequestStatus.TIMEOUT, RequestStatus.NOT_SENT)
+    rows["end_ns"][is_open] = stopped_ns
+    driven = DrivenLoad(
+        rows=rows,
+        start_ns=int(rows["planned_ns"].min()),
+        end_ns=int(rows["end_ns"].max()),
+        released_ns=rows["sent_ns"],
+        interrupted=is_interrupted,
+        client_code=code,
+    )
+    return ServerLoad(driven, read_tokens(folder / TOKENS), ClientSummary(start_ns=driven.start_ns))
+
+
+def _summary(output: bytes) -> ClientSummary:
     summary = msgspec.json.decode(output, type=ClientSummary)
     if summary.error is not None:
         code_of, message, hint = summary.error

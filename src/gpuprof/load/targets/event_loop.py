@@ -8,6 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
+from gpuprof.errors import BenchmarkError
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.client import Client, OnEnd, load_package
 
@@ -20,6 +21,23 @@ class ReadyRequests(Protocol):
 
     def take_ready(self) -> Sequence[int] | Any:
         """Return the indexes of the requests that are due and were not returned before."""
+
+
+def paced_file(pacer: ReadyRequests) -> int:
+    """Return the file of a pacer, whose thread starts now. Raises BenchmarkError where it cannot."""
+    try:
+        return pacer.fileno()
+    except OSError as error:
+        raise no_thread("the thread that waits for the next request cannot be started", error) from error
+
+
+def no_thread(message: str, error: BaseException) -> BenchmarkError:
+    """Return the error of a system that gives no more threads."""
+    return BenchmarkError(
+        "no_threads",
+        f"{message} ({str(error) or type(error).__name__})",
+        hint="use a lower --concurrency, or raise the limits of threads and memory (ulimit -u, ulimit -v)",
+    )
 
 
 MakeClient = Callable[[OnEnd], Awaitable[Client]]
@@ -97,7 +115,7 @@ class OpenLoop(RequestLoop):
 
     def begin(self) -> None:
         """Watch the pacer."""
-        self._file = self._pacer.fileno()
+        self._file = paced_file(self._pacer)
         asyncio.get_running_loop().add_reader(self._file, self._start_ready)
 
     def finish(self) -> None:

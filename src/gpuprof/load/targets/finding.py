@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof.bench.failures import place_of, reason_of
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.base import BatchTarget, LoopTarget, Target, ThreadTarget
 from gpuprof.load.targets.in_process import CallableTarget, CoroutineTarget, SystemTarget
@@ -48,13 +49,55 @@ def _of_callable(target: Any, inputs: Any, sizes: Sizes) -> Target:
             "--mix sets the batch sizes of a model, and the target is a callable",
             hint="name a model, as in model.py:build",
         )
-    if inspect.iscoroutinefunction(target):
+    if _is(inspect.iscoroutinefunction, target):
         call = target if inputs is None else partial(target, inputs)
+        _check_arguments(target, call)
         return CoroutineTarget(call, units=int(sizes[0]))
     from gpuprof.bench.measure.callable import CallableSystem
 
     system = CallableSystem(target, inputs)
+    _check_body(target)
+    run = system.run
+    _check_arguments(target, run)
     return CallableTarget(_waited(system.run, system.waiting), units=int(sizes[0]))
+
+
+def _is(kind: Callable[[Any], bool], target: Any) -> bool:
+    """Whether a function, or the function by which an object is called, is of a kind."""
+    is_object = callable(target) and not isinstance(target, type)
+    return kind(target) or (is_object and kind(type(target).__call__))
+
+
+def _check_body(target: Any) -> None:
+    """Raise BenchmarkError for a function whose body does not run when it is called."""
+    if _is(inspect.isgeneratorfunction, target) or _is(inspect.isasyncgenfunction, target):
+        raise BenchmarkError(
+            "generator_function",
+            f"{_name_of(target)} is a generator function: a call runs nothing of it",
+            hint="use a function that consumes the generator",
+        )
+
+
+def _check_arguments(target: Any, call: Callable[..., object]) -> None:
+    """Raise BenchmarkError where `call`, which is the target with its inputs, has not the right arguments."""
+    given = partial(call)  # of a partial, its function with all its arguments
+    if getattr(given.func, "__signature__", None) is not None:  # what it shows need not be what it takes
+        return
+    try:
+        signature = inspect.signature(given.func, follow_wrapped=False)
+    except (TypeError, ValueError):  # of functions in C
+        return
+    try:
+        signature.bind(*given.args, **given.keywords)
+    except TypeError as error:
+        hint = "set the arguments in a function without any, as with functools.partial"
+        raise BenchmarkError(
+            "wrong_arguments", f"{_name_of(target)} cannot be called for a request: {error}", hint=hint
+        ) from error
+
+
+def _name_of(target: Any) -> str:
+    return str(getattr(target, "__qualname__", None) or type(target).__name__)
 
 
 def _waited(
@@ -131,6 +174,13 @@ def _imported(text: str) -> Any:
         hint = f"write {without}" if module.endswith(".py") else "check the module's name"
         raise BenchmarkError(
             "cannot_import", f"{text}: {module} cannot be imported ({error})", hint=hint
+        ) from error
+    except (Exception, SystemExit) as error:  # whatever the module does when it is imported
+        place = "" if isinstance(error, SyntaxError) else f" at {place_of(error)}"
+        raise BenchmarkError(
+            "import_failed",
+            f"{text}: the import of {module} raised {reason_of(error)}{place}",
+            hint="correct the module",
         ) from error
     finally:
         # Last from now on: what the module imports later, and no other module, is found there.

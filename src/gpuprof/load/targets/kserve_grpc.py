@@ -48,7 +48,7 @@ class KServeGrpcClient:
         on_end: OnEnd | None = None,
     ) -> None:
         self._grpc = load_package("grpc.aio")
-        _, self._model, self._version = split_model(address.path, address.authority + address.path)
+        _, self._model, self._version = split_model(address)
         self._address, self._asked, self._log = address, asked, log
         self._concurrency, self._timeout_s, self._on_end = concurrency, timeout_s, on_end
         self._waiting: deque[int] = deque()
@@ -90,10 +90,11 @@ class KServeGrpcClient:
         request = message_class("ModelMetadataRequest")(name=self._model, version=self._version)
         call = self._channel.unary_unary(METADATA)
         try:
-            received = await call(request.SerializeToString(), timeout=self._timeout_s)
-        except self._grpc.AioRpcError as error:
+            received = await asyncio.wait_for(call(request.SerializeToString()), self._timeout_s)
+        except (self._grpc.AioRpcError, asyncio.TimeoutError) as error:
             await self._channel.close()
-            raise no_metadata(self._address, error.code().name) from error
+            code = getattr(error, "code", None)
+            raise no_metadata(self._address, code().name if code else type(error).__name__) from error
         found = message_class("ModelMetadataResponse").FromString(received)
         inputs = [
             tensor_input(each.name, each.datatype, each.shape, self._asked.batch, self._asked.shapes)
@@ -113,10 +114,19 @@ class KServeGrpcClient:
 
     async def _call(self, index: int) -> None:
         status = RequestStatus.OK
+        call = self._infer(self._request)
+        # A deadline of gRPC's own is a time of the wall clock, which can be set meanwhile.
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, call.cancel)
         try:
-            await self._infer(self._request, timeout=self._timeout_s)
+            await call
         except self._grpc.AioRpcError as error:
             status = _OF_CODE.get(error.code().value[0], RequestStatus.INVALID)
+        except asyncio.CancelledError:
+            if index not in self._calls:  # abandoned
+                raise
+            status = RequestStatus.TIMEOUT
+        finally:
+            timer.cancel()
         self._end(index, status)
 
     def _end(self, index: int, status: RequestStatus) -> None:
@@ -133,8 +143,8 @@ class KServeGrpcClient:
         for index in waiting:
             self._end(index, RequestStatus.NOT_SENT)
         for index, call in list(self._calls.items()):
-            call.cancel()
             self._end(index, RequestStatus.TIMEOUT)
+            call.cancel()
 
     async def close(self) -> None:
         """Close the channel, after every call has ended."""

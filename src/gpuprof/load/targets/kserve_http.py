@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
@@ -12,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.targets.address import ServerAddress
+from gpuprof.load.targets.address import ServerAddress, WireProtocol
 from gpuprof.load.targets.bodies import Body, BodyMix
 from gpuprof.load.targets.http_requests import HttpRequests
 from gpuprof.load.targets.tensors import TensorInput, split_model, tensor_input
@@ -20,6 +21,8 @@ from gpuprof.load.targets.tls import client_context
 
 _LENGTH_HEADER = "Inference-Header-Content-Length"
 _LONGEST_METADATA = 1 << 20
+_HEAD_END = b"\r\n\r\n"
+_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*(?:\r\n|$)", re.IGNORECASE)
 
 
 class _Described(msgspec.Struct):
@@ -44,7 +47,7 @@ class KServeInputs:
 
 def model_path(address: ServerAddress) -> str:
     """Return the path of a model, whichever form the address gives it in."""
-    prefix, model, version = split_model(address.path, address.authority + address.path)
+    prefix, model, version = split_model(address)
     path = f"{prefix}/v2/models/{quote(model, safe='')}"
     return f"{path}/versions/{quote(version, safe='')}" if version else path
 
@@ -68,10 +71,11 @@ async def described_inputs(
 
 def no_metadata(address: ServerAddress, reason: str) -> BenchmarkError:
     """Return the error of a server that does not describe the model."""
+    is_grpc = address.protocol is WireProtocol.KSERVE_GRPC
     return BenchmarkError(
         "no_metadata",
         f"{address.authority} does not describe the model of {address.path}: {reason}",
-        hint="check the name of the model, or give --body",
+        hint="check the name of the model" + ("" if is_grpc else ", or give --body"),
     )
 
 
@@ -82,17 +86,25 @@ async def _get(address: ServerAddress, path: str) -> tuple[int, bytes]:
         server_hostname=address.host if address.is_encrypted else None,
     )  # fmt: skip
     try:
-        writer.write(f"GET {path} HTTP/1.0\r\nHost: {address.authority}\r\n\r\n".encode())
-        received = await reader.read(_LONGEST_METADATA)
-        while more := await reader.read(_LONGEST_METADATA):
+        request = f"GET {path} HTTP/1.0\r\nHost: {address.authority}\r\nConnection: close\r\n\r\n"
+        writer.write(request.encode())
+        received = b""
+        while not _is_complete(received) and (more := await reader.read(_LONGEST_METADATA)):
             received += more
             if len(received) > _LONGEST_METADATA:
                 raise ValueError(len(received))
     finally:
         writer.close()
-    head, _, body = received.partition(b"\r\n\r\n")
+    head, _, body = received.partition(_HEAD_END)
     words = head.split(None, 2)
     return (int(words[1]) if len(words) > 1 else 0), body
+
+
+def _is_complete(received: bytes) -> bool:
+    """Whether a response has all of its `Content-Length`: a server may leave the connection open."""
+    head, end, body = received.partition(_HEAD_END)
+    found = _CONTENT_LENGTH.search(head)
+    return bool(end) and found is not None and len(body) >= int(found[1])
 
 
 def infer_body(inputs: Sequence[TensorInput], asked: KServeInputs) -> tuple[Body, dict[str, str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.driver import DriveSettings
 from gpuprof.load.targets.address import ServerAddress, WireProtocol, parse_address, resolve
 from gpuprof.load.targets.bodies import parse_mix
 from gpuprof.load.targets.http import CONCURRENCY, TIMEOUT_S
@@ -76,6 +77,7 @@ def _check(target: ServerTarget) -> None:
             f"--concurrency {target.concurrency} and --timeout {target.timeout_s:g} are no limits",
             hint="give 1 or more requests, and a time above 0",
         )
+    DriveSettings(target.concurrency)  # has the upper limit
     if target.is_stream and not target.body:
         if not target.model:
             raise BenchmarkError(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpuprof.errors import BenchmarkError
+from gpuprof.load.targets.address import ServerAddress
 
 # The data types of the protocol that NumPy has. BF16 is written as its upper half, BYTES with lengths.
 _NUMPY_TYPES = {
@@ -85,9 +86,9 @@ def tensor_input(
     return TensorInput(name, datatype, tuple(found))
 
 
-def split_model(path: str, address: str) -> tuple[str, str, str]:
+def split_model(address: ServerAddress) -> tuple[str, str, str]:
     """Return prefix, model and version of `/model`, `/v2/models/model` or `/v2/models/model/versions/1`."""
-    words = [each for each in path.partition("?")[0].split("/") if each]
+    words = [each for each in address.path.partition("?")[0].split("/") if each]
     prefix = ""
     if "v2" in words[:-2] and words[words.index("v2") + 1] == "models":
         prefix = "/".join(["", *words[: words.index("v2")]])
@@ -100,7 +101,7 @@ def split_model(path: str, address: str) -> tuple[str, str, str]:
     if len(words) != 1:
         raise BenchmarkError(
             "no_model_in_address",
-            f"{address} names no model",
-            hint="such as kserve+http://127.0.0.1:8000/resnet50",
+            f"{address.authority}{address.path} names no model",
+            hint=f"add its name, as in {address.scheme}://{address.authority}/resnet50",
         )
     return prefix.rstrip("/"), words[0], version
