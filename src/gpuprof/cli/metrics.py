@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.options import typed
+from gpuprof.cli.options import FiniteRange, typed
 
 if TYPE_CHECKING:
     from gpuprof.live.metrics.collector import MetricsCollector
@@ -64,7 +64,7 @@ class MetricsOptions:
 @click.option("--once", is_flag=True, help="Print the metrics, or push them with --otlp, and exit.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1, max=3600),
+    type=FiniteRange(min=0.1, max=3600),
     metavar="SECONDS",
     default=5.0,
     show_default=True,

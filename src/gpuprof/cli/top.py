@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuprof.cli.options import FiniteRange
 from gpuprof.cli.usage import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class CommandAfterDashes(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per interval.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1, max=3600),
+    type=FiniteRange(min=0.1, max=3600),
     default=1.0,
     metavar="SECONDS",
     help="Length of an interval. Default: 1.",
