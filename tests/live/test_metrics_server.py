@@ -171,6 +171,13 @@ def test_wrong_input_of_the_command_is_one_line(tmp_path: Path, monkeypatch: pyt
     refused_command(["metrics", "--host", "0.0.0.0"], "token_required")
     (tmp_path / "empty").write_text(" \n")
     refused_command(["metrics", "--token-file", str(tmp_path / "empty")], "bad_token")
+    (tmp_path / "binary").write_bytes(b"\x00\xff" * 4)
+    refused_command(["metrics", "--token-file", str(tmp_path / "binary")], "bad_token", "binary")
+    for host in ("", " ", "a..b"):
+        refused_command(["metrics", "--host", host], "no_address")
+    monkeypatch.setenv("GPUPROF_TOKEN", "s3cret")
+    # An address of the documentation, which no machine has.
+    refused_command(["metrics", "--port", "0", "--host", "203.0.113.1"], "not_own_address", "203.0.113.1")
     refused_command(["metrics", str(tmp_path / "missing.gpuprof")], "no_such_run")
     refused_command(["metrics", "--once", "--otlp", "file:///etc/passwd"], "bad_endpoint")
     assert execute(["metrics", "--token-file", str(tmp_path / "absent")]) == 2

@@ -71,6 +71,20 @@ def seconds(_context: click.Context, _parameter: click.Parameter, value: float |
     return value
 
 
+def address(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Refuse what cannot be an address; an empty one would be that of all interfaces."""
+    try:
+        is_name = bool(value.strip() and value.encode("idna"))
+    except UnicodeError:
+        is_name = False
+    if not is_name:
+        raise BadParameter(
+            "no_address",
+            f"{value!r} is no address; hint: write an IP address of this machine, such as 127.0.0.1.",
+        )
+    return value
+
+
 def fraction(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
     """Parse 2% or 0.02 as a fraction."""
     text = value.strip()

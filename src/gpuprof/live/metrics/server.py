@@ -8,6 +8,7 @@ a foreign site, whose name was pointed to this address, reads nothing.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import hmac
 import ipaddress
@@ -63,11 +64,7 @@ class MetricsServer(ThreadingHTTPServer):
         try:
             super().__init__((address[1], port), _Handler)
         except OSError as error:
-            raise GpuprofError(
-                "cannot_listen",
-                f"cannot listen on port {port} of {host}: {error.strerror}",
-                hint="choose another port with --port; 0 takes a free one",
-            ) from error
+            raise _not_bound(host, port, error) from error
 
     def server_bind(self) -> None:
         """Bind, without asking a name server for this machine's name."""
@@ -189,6 +186,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
         """Log nothing: a scrape comes every few seconds."""
+
+
+def _not_bound(host: str, port: int, error: OSError) -> GpuprofError:
+    if error.errno in (errno.EADDRINUSE, errno.EACCES):
+        return GpuprofError(
+            "cannot_listen",
+            f"cannot listen on port {port} of {host}: {error.strerror}",
+            hint="choose another port with --port; 0 takes a free one",
+        )
+    return GpuprofError(
+        "not_own_address",
+        f"cannot listen on --host {host}: {error.strerror}",
+        hint="give an IP address of this machine, such as 127.0.0.1",
+    )
 
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, str]:
