@@ -71,7 +71,7 @@ def test_command_lines_that_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("1.0\n\nnow\n")
     refused_command([*usual, "1", "--arrivals", tmp_path / "text"], "invalid_arrivals", "line 3")
     refused_command([*usual, "1", "--batch-size", "64"], "not_measured", 64)
-    refused_command([*usual, "1", "--growth", "nan"], "invalid_load")
+    refused_command([*usual, "1", "--growth", "nan"], "not_finite")
     refused_command([*usual, "1", "--price", "0"], "invalid_load", "price")
     refused_command([*usual, "1", "--model", "none"], "several_models")
     refused_command([*usual, "1e15"], "unbounded")

@@ -228,8 +228,8 @@ def test_process_runs_that_all_fail_are_one_line(
     [
         (["--aa-seconds", "5"], "needs_aa"),
         (["--aa-comparisons", "2"], "needs_aa"),
-        (["--aa", "--aa-seconds", "5", "--aa-comparisons", "2"], "invalid_time"),
-        (["--aa", "--aa-seconds", "nan"], "invalid_time"),
+        (["--aa", "--aa-seconds", "5", "--aa-comparisons", "2"], "two_lengths"),
+        (["--aa", "--aa-seconds", "nan"], "not_finite"),
         (["--aa", "--ceilings"], "aa_and_ceilings"),
     ],
 )

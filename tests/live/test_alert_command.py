@@ -150,6 +150,14 @@ def test_wrong_input_is_one_line(tmp_path: Path) -> None:
     refused_command(["alert", str(tmp_path / "missing")], "no_such_run")
     refused_command(["alert", "--webhook", "http://192.0.2.1/"], "remote_webhook")
     refused_command(["alert", "--webhook", "kserve+http://127.0.0.1/"], "bad_webhook")
+    for url, code in (
+        ("http://", "bad_webhook"),
+        ("http://127.0.0.1:99999/", "bad_webhook"),
+        ("http://127.0.0.1/\u00e4", "bad_webhook"),
+        ("http://user:pw@127.0.0.1/", "password_in_webhook"),
+        ("http://a..b/", "unknown_host"),
+    ):
+        refused_command(["alert", "--webhook", url], code, "--webhook")
     assert execute(["alert", "--rules", str(tmp_path / "missing.toml")]) == 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -246,3 +247,35 @@ def test_a_process_id_that_is_used_again_has_no_history() -> None:
     gone = replace(next(in_snapshots(np.full(1, 1_000_000), 1)), processes=(), steps=())
     slow = in_snapshots(np.full(100, 50_000_000), 10)
     assert list(alerts_of([rule], [*fast, gone, *slow])) == []
+
+
+def test_a_worse_slow_step_while_the_alert_fires_is_reported_again() -> None:
+    durations = np.array([100] * 300) * 1_000_000
+    durations[[100, 110, 120, 130]] = np.array([400, 450, 1_200, 500]) * 1_000_000
+    rule = SlowStepRule(name="slow", clear_s=5)
+    first, worse, cleared = alerts_of([rule], in_snapshots(durations))
+    assert [each.values["step"] for each in (first, worse, cleared)] == [100, 120, 120]
+    assert (first.state, worse.state) == (AlertState.FIRING, AlertState.FIRING)
+    assert cleared.state is AlertState.CLEARED
+    # It is the same alert: it began with the first step.
+    assert worse.begin_unix_ns == first.begin_unix_ns == cleared.begin_unix_ns
+    assert worse.worse_unix_ns == first.begin_unix_ns + 2 * 10**9
+    assert first.to_dict()["worse_unix_ns"] is None
+
+
+def test_a_figure_that_rises_while_its_alert_fires_is_reported_once() -> None:
+    assert states(replace(HOT, for_s=0), of_cpu(0.91, 0.95, 0.99)) == [(0, AlertState.FIRING)]
+
+
+def test_the_manual_has_the_times_of_the_built_in_rules() -> None:
+    page = Path(__file__).parents[2] / "docs" / "commands" / "alert.md"
+    table = page.read_text().partition("## Rules in a file")[0]
+    times = {}
+    for line in table.splitlines():
+        if line.startswith("| `"):
+            names, _, *found = line.strip("| ").split(" | ")
+            times |= dict.fromkeys(names.replace("`", "").split(", "), found)
+    for rule in BUILT_IN_RULES:
+        seconds = (rule.for_s, rule.quiet_s)
+        expected = [f"{each / 60:.0f} min" if each > 60 else f"{each:.0f} s" for each in seconds]
+        assert times[rule.name] == expected

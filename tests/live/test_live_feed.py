@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from live_program import Recorded
-from refusals import refused
+from refusals import refused, refused_command
 
 import gpuprof
 from gpuprof.errors import GpuprofError, RunError
@@ -66,6 +66,15 @@ def test_a_program_that_was_killed_is_read_to_its_end(recorded: Recorded) -> Non
     snapshot = feed.poll()
     assert (snapshot.state, feed.is_over) == (RunState.ENDED, True)
     assert snapshot.processes[0].rss_bytes == Unavailable(MissingReason.PROCESS_ENDED)
+
+
+def test_a_run_whose_program_was_killed_is_refused(recorded: Recorded) -> None:
+    recorded.send("5")
+    assert open_feed(str(recorded.run)).poll().state is RunState.RECORDING
+    recorded.send("die")
+    recorded.close()
+    refused_command(["top", recorded.run, "--once", "--interval", "0.1"], "not_recording", recorded.run)
+    refused_command(["alert", recorded.run, "--once", "--interval", "0.1"], "not_recording")
 
 
 def test_a_run_that_was_closed_is_refused(recorded: Recorded) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuprof.live import view as view_module
-from gpuprof.live.frame import ViewState, frame_lines
+from gpuprof.live.frame import ViewState, fitted_text, frame_lines
 from gpuprof.live.snapshot import (
     LiveCallFigures,
     LiveDeviceFigures,
@@ -207,7 +207,12 @@ def test_q_ends_the_view_and_the_end_of_the_feed_does() -> None:
 def test_keys_change_the_view() -> None:
     view, _, feed = played(["s", "t", "n", "\t"])
     assert view.state == ViewState(
-        sort=SortKey.TOTAL, since_start=True, process_id=7, only=SectionKey.LAYERS, message=""
+        sort=SortKey.TOTAL,
+        since_start=True,
+        since_choice=True,
+        process_id=7,
+        only=SectionKey.LAYERS,
+        message="",
     )
     assert feed.chosen == [7]
     # Twice around: the first choice is all.
@@ -218,7 +223,7 @@ def test_a_paused_view_reads_on_and_shows_what_it_showed() -> None:
     view, screen, feed = played(["t", " "], polls=6)
     assert feed.polls == 6
     assert {frame.splitlines()[-1].split(",")[0] for frame in screen.frames[-4:]} == {"paused"}
-    assert "since the start, 2 s" in screen.frames[-1]
+    assert "since the start of the run" in screen.frames[-1]
     assert "layer 3" in view.last_frame()
     assert view._totals.interval_ns == 6 * 10**9
 
@@ -226,7 +231,7 @@ def test_a_paused_view_reads_on_and_shows_what_it_showed() -> None:
 def test_a_profile_without_a_run_is_refused_and_its_errors_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "no profile: only a program" in played(["p"])[1].frames[-1]
+    assert "no profile: only a program" in played(["p"], polls=3)[1].frames[-1]
 
     class Failed:
         def __init__(self, *_: object) -> None: ...
@@ -239,4 +244,63 @@ def test_a_profile_without_a_run_is_refused_and_its_errors_are_shown(
     monkeypatch.setattr(view_module, "ProfileCut", Failed)
     frames = played(["p"], run=tmp_path)[1].frames
     assert "no profile: no room\\x1b[2J" in frames[-1]
-    assert "no page" in played(["o"])[1].frames[-1]
+    assert "no page" in played(["o"], polls=3)[1].frames[-1]
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    full = frame_lines(snapshot(), ViewState(), 200, 80, colors=False)
+    assert not any("enlarge" in line for line in full)
+    lines = frame_lines(snapshot(), ViewState(), 60, 20, colors=False)
+    assert len(lines) <= 20
+    counts = {name: int(count) for count, name in re.findall(r"(\d+) (table|line|column)", lines[-2])}
+    keys = [each for each in sections(snapshot()) if each.key.value not in ("processes", "devices")]
+    titles = [each.columns[:2] for each in keys]
+    shown = sum(any(line.startswith(name) and time in line for line in lines) for name, time in titles)
+    assert counts["table"] == len(keys) - shown > 0
+    assert counts["column"] > 0
+    only = frame_lines(snapshot(), ViewState(only=SectionKey.LAYERS), 200, 30, colors=False)
+    assert not any("enlarge" in line for line in only)
+
+
+def test_the_last_figures_fit_the_terminal() -> None:
+    for width in (20, 60, 100):
+        lines = fitted_text(snapshot("layer" * 20), width).splitlines()
+        assert max(map(cell_width, lines)) <= width
+    assert "2.00 ms" in fitted_text(snapshot(), 60)
+
+
+def test_the_order_of_each_table_is_shown() -> None:
+    def status(sort: SortKey, **chosen: SectionKey) -> str:
+        return frame_lines(snapshot(), ViewState(sort=sort, **chosen), 200, 60, colors=False)[-1]
+
+    assert "by self time;" in status(SortKey.SELF)
+    assert "by total time (layers: self time);" in status(SortKey.TOTAL)
+    assert "by calls (python: samples, waiting: samples);" in status(SortKey.CALLS)
+    assert "by total time;" in status(SortKey.TOTAL, only=SectionKey.OPERATORS)
+
+
+def test_sums_of_a_view_that_began_later_have_their_own_start() -> None:
+    assert "since the start of the run;" in played(["t"], polls=3)[1].frames[-1].replace(", by self time", "")
+    chosen = played(["t", "n"], polls=6)[1].frames[-1]
+    assert "since the choice of the process, 4 s" in chosen
+    without = frame_lines(snapshot(run=None, state=None), ViewState(since_start=True), 100, 60, colors=False)
+    assert "since the start of the view, 1 s" in without[-1]
+
+
+def test_a_message_about_a_page_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_module.subprocess, "Popen", lambda *_, **__: None)
+    screen = PlayedScreen(["o"])
+    view = LiveView(PlayedFeed(10), screen, 1.0, colors=False, clock=screen.clock)
+    view.page = Path("x.html")
+    view.run()
+    openings = [at for at, frame in enumerate(screen.frames) if "opening x.html" in frame]
+    assert 0 < len(openings) <= 12  # two frames a second, for 5 s
+    assert "profile: x.html (o: open)" in screen.frames[-1]
+
+
+def test_a_machine_without_devices_has_a_line_about_it() -> None:
+    no_driver = Unavailable(MissingReason.NOT_RECORDED, "no_driver")
+    alone = snapshot(run=None, state=None, processes=(), devices=no_driver)
+    assert "no GPU (no_driver)" in snapshot_text(alone)
+    bare = dataclasses.replace(alone, steps=MISSING, layers=None, calls=None, python=MISSING, kernels=MISSING)
+    assert any("no GPU" in line for line in frame_lines(bare, ViewState(), 80, 24, colors=False))

@@ -82,7 +82,31 @@ def test_nothing_else_is_served(serve: Start) -> None:
         assert (response.status, body) == (404, b"Not Found\n")
         assert response.headers["Content-Security-Policy"].startswith("default-src 'none'")
         assert response.headers["X-Content-Type-Options"] == "nosniff"
-    assert {get(server, method=method)[0].status for method in ("POST", "PUT", "DELETE")} == {501}
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "NONSENSE"):
+        response, body = get(server, method=method)
+        assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+        assert (body, response.headers["Content-Type"]) == (
+            b"Method Not Allowed\n",
+            "text/plain; charset=utf-8",
+        )
+        assert response.headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_what_is_no_request_is_refused_as_text(serve: Start) -> None:
+    server = serve()
+    for sent, status in (
+        (b"GET /metrics HTTP/1.x\r\n\r\n", b"400"),
+        (b"a b c d\r\n\r\n", b"400"),
+        (b"GET /metrics HTTP/3.0\r\n\r\n", b"505"),
+    ):
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=LONGEST_S) as connection:
+            connection.sendall(sent)
+            with connection.makefile("rb") as file:
+                head, _, body = file.read().partition(b"\r\n\r\n")
+        assert b"<" not in body, sent
+        # To a line without a version, the response is of HTTP/0.9: it has no headers.
+        assert not head.startswith(b"HTTP/") or (b" " + status + b" " in head and b"nosniff" in head), head
 
 
 @pytest.mark.parametrize(
@@ -158,7 +182,11 @@ def test_clients_that_never_read_do_not_exhaust_the_server(
     idle = [socket.create_connection(("127.0.0.1", server.server_port)) for _ in range(MOST_CLIENTS + 20)]
     for each in idle[MOST_CLIENTS:]:
         each.settimeout(LONGEST_S)
-        assert each.recv(1) == b""
+        with each.makefile("rb") as file:
+            refusal = file.read()
+        assert refusal.startswith(b"HTTP/1.1 503 ")
+        assert b"Retry-After: 10\r\n" in refusal
+        assert b"nosniff" in refusal
     # The others are still served.
     idle[0].sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert idle[0].recv(100).startswith(b"HTTP/1.1 200 ")
@@ -171,6 +199,13 @@ def test_wrong_input_of_the_command_is_one_line(tmp_path: Path, monkeypatch: pyt
     refused_command(["metrics", "--host", "0.0.0.0"], "token_required")
     (tmp_path / "empty").write_text(" \n")
     refused_command(["metrics", "--token-file", str(tmp_path / "empty")], "bad_token")
+    (tmp_path / "binary").write_bytes(b"\x00\xff" * 4)
+    refused_command(["metrics", "--token-file", str(tmp_path / "binary")], "bad_token", "binary")
+    for host in ("", " ", "a..b"):
+        refused_command(["metrics", "--host", host], "no_address")
+    monkeypatch.setenv("GPUPROF_TOKEN", "s3cret")
+    # An address of the documentation, which no machine has.
+    refused_command(["metrics", "--port", "0", "--host", "203.0.113.1"], "not_own_address", "203.0.113.1")
     refused_command(["metrics", str(tmp_path / "missing.gpuprof")], "no_such_run")
     refused_command(["metrics", "--once", "--otlp", "file:///etc/passwd"], "bad_endpoint")
     assert execute(["metrics", "--token-file", str(tmp_path / "absent")]) == 2

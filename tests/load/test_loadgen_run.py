@@ -68,7 +68,7 @@ def test_what_loadgen_has_not_is_refused(words: list[str]) -> None:
     refused_command([*words, "--scenario", "burst"], "unknown_scenario", "burst")
     refused_command([*words, "--slo", "p99<1s"], "invalid_loadgen_setting", "rate")
     refused_command([*words, "--rate", "5"], "no_latency_bound")
-    refused_command([*words, "--rate", "nan", "--slo", "p99<1s"], "invalid_loadgen_setting")
+    refused_command([*words, "--rate", "nan", "--slo", "p99<1s"], "not_finite")
     refused_command([*words, "--rate", "5", "--slo", "p90<1s"], "invalid_load")
     refused_command([*words, "--scenario", "offline", "--mix", "batch=1:1"], "invalid_load", "mix")
     refused_command([*words, "--report", "csv"], "options_of_one_run")

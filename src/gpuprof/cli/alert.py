@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.options import typed
+from gpuprof.cli.options import FiniteRange, typed
 from gpuprof.text.units import counted
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class AlertOptions:
 @click.option("--once", is_flag=True, help="Apply the rules to one interval and exit.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1, max=3600),
+    type=FiniteRange(min=0.1, max=3600),
     metavar="SECONDS",
     default=1.0,
     show_default=True,

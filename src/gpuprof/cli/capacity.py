@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from gpuprof.cli.options import typed
+from gpuprof.cli.options import FINITE, finite, typed
 from gpuprof.cli.usage import BadParameter
 
 _UNITS_S = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3_600.0}
@@ -32,11 +32,12 @@ def rate(_context: click.Context, _parameter: click.Parameter, value: str) -> fl
 def _factors(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[float, ...]:
     """Parse 0.5,1,1.6."""
     try:
-        return tuple(float(word) for word in value.split(",")) if value else ()
+        factors = tuple(float(word) for word in value.split(",")) if value else ()
     except ValueError:
         raise BadParameter(
             "invalid_factors", f"{value!r} is not a list of factors; hint: write 0.5,1,1.6."
         ) from None
+    return tuple(finite(factor, value) for factor in factors)
 
 
 def _arrivals(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[float] | None:
@@ -89,7 +90,7 @@ class CapacityOptions:
 @click.option("--slo", required=True, metavar="'p99<100ms'", help="Meet this latency target.")
 @click.option(
     "--growth",
-    type=float,
+    type=FINITE,
     default=1.0,
     show_default=True,
     metavar="X",
@@ -97,7 +98,7 @@ class CapacityOptions:
 )
 @click.option(
     "--peak",
-    type=float,
+    type=FINITE,
     default=1.0,
     show_default=True,
     metavar="X",
@@ -139,7 +140,7 @@ class CapacityOptions:
     help="Serve up to N waiting requests as a batch.",
 )
 @click.option(
-    "--price", type=float, metavar="X", help="Compute the cost at this price of a machine and hour."
+    "--price", type=FINITE, metavar="X", help="Compute the cost at this price of a machine and hour."
 )
 @click.option("--model", metavar="NAME", help="Plan this model of RESULT.")
 @click.option(

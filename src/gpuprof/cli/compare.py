@@ -25,7 +25,7 @@ from gpuprof.cli.measuring import (
     progress_bar,
     terminated_like_interrupted,
 )
-from gpuprof.cli.options import ListsCommand, fraction, measuring_options, typed
+from gpuprof.cli.options import FINITE, ListsCommand, fraction, measuring_options, typed
 from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.text.sanitize import escape_text
@@ -147,7 +147,7 @@ class CompareOptions(ReportOptions, ComparisonOptions):
               help="Set the equivalence margin of accuracy.")  # fmt: skip
 @click.option(
     "--price-per-hour",
-    type=float,
+    type=FINITE,
     metavar="P",
     help="Compute costs with this price of the machine. Default: no costs.",
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from gpuprof.cli.alert import alert_options, close_webhook
-from gpuprof.cli.options import typed
+from gpuprof.cli.options import address, typed
 
 DEFAULT_PORT = 8321
 
@@ -40,6 +40,7 @@ class DashboardOptions:
 @click.option(
     "--host",
     default="127.0.0.1",
+    callback=address,
     metavar="ADDRESS",
     help="Listen on this address. Default: 127.0.0.1. Any address but loopback needs --token.",
 )

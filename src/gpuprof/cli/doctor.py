@@ -6,13 +6,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from gpuprof.cli.options import FiniteRange
 from gpuprof.cli.usage import UsageError
 from gpuprof.text.units import counted
 
@@ -37,7 +37,7 @@ _COLORS = {"ok": "green", "missing": "yellow", "problem": "red", "info": "cyan"}
 )
 @click.option(
     "--aa-seconds",
-    type=click.FloatRange(min=1),
+    type=FiniteRange(min=1),
     metavar="S",
     help="With --aa: measure for about S seconds. Default: 60.",
 )
@@ -66,10 +66,9 @@ def doctor(
         raise UsageError("needs_ceilings", "--refresh needs --ceilings; hint: add --ceilings.")
     if not aa and (aa_seconds is not None or aa_comparisons is not None):
         raise UsageError("needs_aa", "--aa-seconds and --aa-comparisons need --aa; hint: add --aa.")
-    if aa_seconds is not None and (aa_comparisons is not None or not math.isfinite(aa_seconds)):
+    if aa_seconds is not None and aa_comparisons is not None:
         raise UsageError(
-            "invalid_time",
-            "--aa-seconds is not a time, or contradicts --aa-comparisons; hint: use one of them.",
+            "two_lengths", "--aa-seconds and --aa-comparisons cannot be combined; hint: use one of them."
         )
     if aa and ceilings:
         raise UsageError("aa_and_ceilings", "--aa and --ceilings cannot be combined; hint: use one of them.")

@@ -24,7 +24,7 @@ from gpuprof.cli.measuring import (
     reporting_interrupt,
     terminated_like_interrupted,
 )
-from gpuprof.cli.options import numbers, seconds, system_options, typed
+from gpuprof.cli.options import FINITE, finite, numbers, seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
 from gpuprof.cli.usage import BadParameter, UsageError, refuse_others
 from gpuprof.load.out_folder import check_out
@@ -67,9 +67,10 @@ def _rate(_context: click.Context, _parameter: click.Parameter, value: str | Non
     if value is None:
         return None
     try:
-        return float(value.strip().removesuffix("/s"))
+        found = float(value.strip().removesuffix("/s"))
     except ValueError:
         raise BadParameter("invalid_rate", f"{value!r} is not a rate; hint: write 200 or 200/s.") from None
+    return finite(found, value)
 
 
 def _time(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
@@ -232,7 +233,7 @@ class LoadCommandOptions(SystemOptions):
 )
 @click.option(
     "--drain",
-    type=float,
+    type=FINITE,
     callback=seconds,
     default=60.0,
     show_default=True,

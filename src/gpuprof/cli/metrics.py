@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.options import typed
+from gpuprof.cli.options import FiniteRange, address, typed
 
 if TYPE_CHECKING:
     from gpuprof.live.metrics.collector import MetricsCollector
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpuprof.live.watched_feeds import WatchedFeeds
 
 TOKEN_VARIABLE = "GPUPROF_TOKEN"  # noqa: S105 - the name of a variable
+_LONGEST_TOKEN = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ class MetricsOptions:
 @click.option(
     "--host",
     metavar="ADDRESS",
+    callback=address,
     default="127.0.0.1",
     show_default=True,
     help="Listen on this address. Any but loopback needs a token.",
@@ -64,7 +66,7 @@ class MetricsOptions:
 @click.option("--once", is_flag=True, help="Print the metrics, or push them with --otlp, and exit.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1, max=3600),
+    type=FiniteRange(min=0.1, max=3600),
     metavar="SECONDS",
     default=5.0,
     show_default=True,
@@ -139,6 +141,12 @@ def _report_push(endpoint: str, worked: bool) -> None:
     click.echo(f"{'pushing to' if worked else 'cannot push to'} {endpoint}", err=True)
 
 
+def _text_of(path: Path) -> str:
+    """Return the begin of a file; bytes that are no text become characters that no token has."""
+    with path.open("rb") as file:
+        return file.read(_LONGEST_TOKEN).decode("ascii", "replace")
+
+
 @contextlib.contextmanager
 def _served(options: MetricsOptions, collector: MetricsCollector) -> Iterator[MetricsServer]:
     from gpuprof.live.metrics.server import MetricsServer
@@ -162,7 +170,7 @@ def _token(path: str | None) -> str | None:
     from gpuprof.errors import GpuprofError
 
     where = TOKEN_VARIABLE if path is None else path
-    token = os.environ.get(TOKEN_VARIABLE) if path is None else Path(path).read_text(encoding="utf-8")
+    token = os.environ.get(TOKEN_VARIABLE) if path is None else _text_of(Path(path))
     if token is None:
         return None
     token = token.strip()

@@ -17,7 +17,7 @@ import click
 from gpuprof.bench.config import DEVICES, DTYPES
 from gpuprof.bench.options import SystemOptions
 from gpuprof.cli.measuring import EXIT_MISSED, OccasionalLines, progress_bar
-from gpuprof.cli.options import numbers, typed
+from gpuprof.cli.options import FINITE, numbers, typed
 from gpuprof.errors import BenchmarkError
 from gpuprof.text.units import counted
 
@@ -101,11 +101,11 @@ class OptimizeOptions(SystemOptions):
     help="With distilled: use N samples, a fifth of them to measure with. Default: 1024.",
 )
 @click.option(
-    "--learning-rate", type=float, metavar="X", help="With distilled: learning rate of Adam. Default: 0.001."
+    "--learning-rate", type=FINITE, metavar="X", help="With distilled: learning rate of Adam. Default: 0.001."
 )
 @click.option(
     "--temperature",
-    type=float,
+    type=FINITE,
     metavar="T",
     help="With distilled: divide scores of classes by T. Default: 4.",
 )

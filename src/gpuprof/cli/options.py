@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 
@@ -14,6 +15,34 @@ from gpuprof.cli.usage import BadParameter, UsageError
 T = TypeVar("T")
 Command = Callable[..., None]
 _MOST_DIGITS = 12  # Python refuses a number of several thousand digits
+
+
+class FiniteFloat(click.types.FloatParamType):
+    """A number; NaN and infinities are refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse a number. Raises BadParameter."""
+        return finite(super().convert(value, param, ctx), value)
+
+
+class FiniteRange(click.FloatRange):
+    """A number between limits. NaN, which is within any, and infinities are refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse a number. Raises BadParameter."""
+        return finite(super().convert(value, param, ctx), value)
+
+
+def finite(number: float, given: object) -> float:
+    """Return a number. Raises BadParameter for NaN and infinities, with the value as `given`."""
+    if not math.isfinite(number):
+        raise BadParameter(
+            "not_finite", f"{given!r} is not a finite number; hint: write a number, such as 2."
+        )
+    return number
+
+
+FINITE = FiniteFloat()
 
 
 def numbers(_context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -38,6 +67,20 @@ def seconds(_context: click.Context, _parameter: click.Parameter, value: float |
     if value is not None and not 0 < value < float("inf"):
         raise BadParameter(
             "invalid_time", f"{value} is not a time; hint: write seconds above 0, such as 600."
+        )
+    return value
+
+
+def address(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Refuse what cannot be an address; an empty one would be that of all interfaces."""
+    try:
+        is_name = bool(value.strip() and value.encode("idna"))
+    except UnicodeError:
+        is_name = False
+    if not is_name:
+        raise BadParameter(
+            "no_address",
+            f"{value!r} is no address; hint: write an IP address of this machine, such as 127.0.0.1.",
         )
     return value
 
@@ -94,7 +137,7 @@ def measuring_options(
                      help="Measure N calls. Default: until the interval of the median is 1% wide."),
         click.option("--warmup", type=click.IntRange(min=0), metavar="N",
                      help="Make N warm-up calls. Default: until the times are steady."),
-        click.option("--duration", type=float, callback=seconds, metavar="S",
+        click.option("--duration", type=FINITE, callback=seconds, metavar="S",
                      help="Limit the time per batch size and process run. Default: 10, or none with "
                           "--iterations."),
         click.option("--launches", type=count, default=process_runs, show_default=True, metavar="N",
@@ -123,7 +166,7 @@ def measuring_options(
         click.option("--profile", is_flag=True, help="Also record a run with a few calls of each model."),
         click.option("--trust-pickle", is_flag=True,
                      help="Load pickled files and .pt2, which can run any code."),
-        click.option("--time-limit", type=float, callback=seconds, default=600.0, show_default=True,
+        click.option("--time-limit", type=FINITE, callback=seconds, default=600.0, show_default=True,
                      metavar="S", help="Limit the time of one step: loading, compiling, a call."),
         click.option("--json", "as_json", is_flag=True, help="Print machine-readable results."),
     )  # fmt: skip

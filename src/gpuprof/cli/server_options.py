@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.cli.options import Command, numbers, seconds
+from gpuprof.cli.options import FINITE, Command, numbers, seconds
 from gpuprof.cli.usage import BadParameter
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def server_options(command: Command) -> Command:
         click.option("--ca", "ca_file", default="", metavar="FILE",
                      help="Check the server's certificate with the CAs in FILE (PEM). Default: those of the "
                           "system."),
-        click.option("--timeout", "timeout_s", type=float, callback=seconds, default=30.0, show_default=True,
+        click.option("--timeout", "timeout_s", type=FINITE, callback=seconds, default=30.0, show_default=True,
                      metavar="S", help="End a request after S seconds; it counts as late."),
     )  # fmt: skip
     for option in reversed(options):

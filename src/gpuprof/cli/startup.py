@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprof.cli.measuring import exit_for_targets, reporting_interrupt, terminated_like_interrupted
-from gpuprof.cli.options import seconds, system_options, typed
+from gpuprof.cli.options import FINITE, seconds, system_options, typed
 from gpuprof.cli.usage import UsageError
 
 if TYPE_CHECKING:
@@ -55,11 +55,15 @@ class StartupOptions:
 )
 @click.option("--stay", is_flag=True, help="Start COMMAND once, report when it is ready, and let it run on.")
 @click.option(
-    "--limit", type=float, callback=seconds, metavar="S", help="Exit with 1 if the median is above S seconds."
+    "--limit",
+    type=FINITE,
+    callback=seconds,
+    metavar="S",
+    help="Exit with 1 if the median is above S seconds.",
 )
 @click.option(
     "--time-limit",
-    type=float,
+    type=FINITE,
     callback=seconds,
     default=600.0,
     show_default=True,

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuprof.cli.options import FiniteRange
 from gpuprof.cli.usage import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class CommandAfterDashes(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per interval.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1, max=3600),
+    type=FiniteRange(min=0.1, max=3600),
     default=1.0,
     metavar="SECONDS",
     help="Length of an interval. Default: 1.",
@@ -179,12 +181,15 @@ def _run_command(command: list[str], shown: _Shown, out: str | None, output: str
             stdout=file,
             stderr=subprocess.STDOUT,
         )
-    has_ended = _show_command(process, run, log, shown)
-    if not has_ended and process.poll() is None:
+    end = _show_command(process, run, log, shown)
+    if end is _CommandEnd.LEFT and process.poll() is None:
         click.echo("gpuprof: waiting for the program to end; Ctrl-C interrupts it", err=True)
     code = _wait_for(process)
-    files = f"{click.format_filename(run)}, output: {click.format_filename(log)}"
-    click.echo(f"gpuprof: run: {files}" if run.is_dir() else f"gpuprof: nothing recorded; {files}", err=True)
+    output_file = f"output: {click.format_filename(log)}"
+    if run.is_dir():
+        click.echo(f"gpuprof: run: {click.format_filename(run)}, {output_file}", err=True)
+    elif end is not _CommandEnd.REPORTED:
+        click.echo(f"gpuprof: nothing recorded; {output_file}", err=True)
     return code if code >= 0 else _SIGNALS - code
 
 
@@ -203,8 +208,16 @@ def _words_of(command: list[str]) -> list[str]:
     return command
 
 
-def _show_command(process: subprocess.Popen[Any], run: Path, log: Path, shown: _Shown) -> bool:
-    """Show the run of a process from when it is recorded; returns whether it has ended."""
+class _CommandEnd(Enum):
+    """How the view of a command ended: the user left it, the program ended, its output has the reason."""
+
+    LEFT = "left"
+    ENDED = "ended"
+    REPORTED = "reported"
+
+
+def _show_command(process: subprocess.Popen[Any], run: Path, log: Path, shown: _Shown) -> _CommandEnd:
+    """Show the run of a process from when it is recorded."""
     from gpuprof.errors import RunError
     from gpuprof.live.feed import Feed
     from gpuprof.record.recording_folder import RECORDING_FILE
@@ -214,12 +227,13 @@ def _show_command(process: subprocess.Popen[Any], run: Path, log: Path, shown: _
             time.sleep(_START_PERIOD_S)
         feed = Feed(run)
     except KeyboardInterrupt:
-        return False
+        return _CommandEnd.LEFT
     except RunError:
         # It ended before the first interval, or could not begin: its output has the reason.
-        click.echo(log.read_text(encoding="utf-8", errors="backslashreplace"), nl=False, err=True)
-        return True
-    return shown.show(feed, run, log)
+        reason = log.read_text(encoding="utf-8", errors="backslashreplace")
+        click.echo(reason, nl=False, err=True)
+        return _CommandEnd.REPORTED if reason.strip() else _CommandEnd.ENDED
+    return _CommandEnd.ENDED if shown.show(feed, run, log) else _CommandEnd.LEFT
 
 
 def _wait_for(process: subprocess.Popen[Any]) -> int:

@@ -126,6 +126,14 @@ class Feed:
             processes.append(watch.figures(interval_ns, spans, waiting_ns))
         return tuple(processes)
 
+    def has_live_process(self) -> bool:
+        """Whether a process of the run exists, or none has begun yet. True without a run."""
+        if self._follower is None:
+            return True
+        states = self._follower.look_for_processes()
+        watches = [self._watches.get(each["process_id"]) or self._watch(each) for each in states]
+        return not watches or any(each.is_alive for each in watches)
+
     @property
     def is_over(self) -> bool:
         """Whether nothing will come any more."""

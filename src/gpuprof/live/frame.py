@@ -8,12 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprof.live.snapshot import Snapshot
-from gpuprof.live.text import LiveSection, SectionKey, SortKey, header_lines, missing_lines, sections
+from gpuprof.live.text import (
+    ROWS,
+    LiveSection,
+    SectionKey,
+    SortKey,
+    header_lines,
+    missing_lines,
+    sections,
+)
 from gpuprof.text.sanitize import cell_width, escape_text, shorten
+from gpuprof.text.units import counted
 
 _GAP = "  "
 _LEAST_NAME_WIDTH = 10
 _LEAST_ROWS = 3  # of a table that is shown
+_LEAST_ROOM_OF_NOTICE = 5
+_FIXED = (SectionKey.PROCESSES, SectionKey.DEVICES)
 _MOST_PROCESSES = 6
 _LEAST_WIDTH = 3  # that `shorten` takes
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
@@ -36,6 +47,7 @@ class ViewState:
 
     sort: SortKey = SortKey.SELF
     since_start: bool = False
+    since_choice: bool = False  # the sums began again when a process was chosen
     paused: bool = False
     only: SectionKey | None = None
     process_id: int | None = None
@@ -52,7 +64,8 @@ def frame_lines(snapshot: Snapshot, state: ViewState, width: int, height: int, *
         footer.insert(0, f"output: {escape_text(state.output)}")
     if state.message:
         footer.insert(0, escape_text(state.message))
-    body = list(_HELP) if state.shows_help else _body(snapshot, state, width, height - len(footer), colors)
+    room = height - len(footer)
+    body = list(_HELP) if state.shows_help else _fitted_body(snapshot, state, width, room, colors)
     lines = [*body[: max(height - len(footer), 0)], *footer][-height:]
     return [line if "\x1b" in line else shorten(line, width) for line in lines]
 
@@ -60,26 +73,83 @@ def frame_lines(snapshot: Snapshot, state: ViewState, width: int, height: int, *
 def _status(snapshot: Snapshot, state: ViewState) -> str:
     words = ["paused"] if state.paused else []
     seconds = snapshot.interval_ns / 1e9
-    words.append(f"since the start, {seconds:.0f} s" if state.since_start else f"last {seconds:.1f} s")
+    words.append(_since(snapshot, state) if state.since_start else f"last {seconds:.1f} s")
     if state.process_id is not None:
         words.append(f"process {state.process_id}")
-    return f"{', '.join(words)}, by {state.sort.value}; h: help, q: quit"
+    orders = {
+        each.key.value: order
+        for each in sections(snapshot, state.process_id)
+        if (order := each.other_order(state.sort)) and state.only in (None, each.key)
+    }
+    others = ", ".join(f"{table}: {order}" for table, order in orders.items())
+    order = f"{state.sort.value} ({others})" if others else state.sort.value
+    return f"{', '.join(words)}, by {order}; h: help, q: quit"
 
 
-def _body(snapshot: Snapshot, state: ViewState, width: int, room: int, colors: bool) -> list[str]:
+def _since(snapshot: Snapshot, state: ViewState) -> str:
+    """Return since when the sums are: the first interval of a run has all that was recorded before."""
+    seconds = snapshot.interval_ns / 1e9
+    if state.since_choice:
+        return f"since the choice of the process, {seconds:.0f} s"
+    return (
+        f"since the start of the view, {seconds:.0f} s"
+        if snapshot.run is None
+        else "since the start of the run"
+    )
+
+
+def fitted_text(snapshot: Snapshot, width: int) -> str:
+    """Return the figures of a snapshot as text whose lines have at most `width` cells."""
+    width, state = max(width, _LEAST_WIDTH), ViewState()
+    lines = [line for long in header_lines(snapshot) for line in _wrapped(long, width)]
+    for section in sections(snapshot):
+        most = len(section.rows) if section.key in _FIXED else ROWS
+        lines += ["", *_table(section, state, width, most, colors=False)]
+    return "\n".join(shorten(line, width) for line in lines)
+
+
+def _fitted_body(snapshot: Snapshot, state: ViewState, width: int, room: int, colors: bool) -> list[str]:
+    """Return the lines of a body that fit, the last of which counts what does not."""
+    lines, cut = _body(snapshot, state, width, room, colors)
+    if room < _LEAST_ROOM_OF_NOTICE or (not cut.tables and not cut.columns and len(lines) <= room):
+        return lines
+    lines, cut = _body(snapshot, state, width, room - 1, colors)
+    if len(lines) > room - 1:
+        cut.lines, lines = len(lines) - (room - 1), lines[: room - 1]
+    counts = {"table": cut.tables, "line": cut.lines, "column": cut.columns}
+    words = ", ".join(counted(count, name) for name, count in counts.items() if count)
+    return [*lines, shorten(f"{words} more; enlarge the terminal", width)]
+
+
+@dataclass(slots=True)
+class _Cut:
+    """What of a body there is no room for."""
+
+    tables: int = 0
+    lines: int = 0
+    columns: int = 0
+
+
+def _body(
+    snapshot: Snapshot, state: ViewState, width: int, room: int, colors: bool
+) -> tuple[list[str], _Cut]:
+    cut = _Cut()
     lines = [line for long in header_lines(snapshot, state.process_id) for line in _wrapped(long, width)]
     shown = sections(snapshot, state.process_id)
-    fixed = [each for each in shown if each.key in (SectionKey.PROCESSES, SectionKey.DEVICES)]
+    fixed = [each for each in shown if each.key in _FIXED]
     tables = [each for each in shown if each not in fixed]
     if state.only is not None:
         tables = [each for each in tables if each.key is state.only]
     for section in fixed:
-        lines += ["", *_table(section, state, width, _MOST_PROCESSES, colors)]
+        lines += ["", *_table(section, state, width, _MOST_PROCESSES, colors, cut)]
     if not tables:
-        return lines + missing_lines(snapshot)
-    for section, rows in _share_rows(tables, room - len(lines)):
-        lines += ["", *_table(section, state, width, rows, colors)]
-    return lines
+        return lines + missing_lines(snapshot), cut
+    left = room - len(lines)
+    shares = _share_rows(tables, left) if left >= _LEAST_ROWS else []
+    cut.tables = len(tables) - len(shares)
+    for section, rows in shares:
+        lines += ["", *_table(section, state, width, rows, colors, cut)]
+    return lines, cut
 
 
 def _wrapped(line: str, width: int) -> list[str]:
@@ -100,10 +170,19 @@ def _share_rows(tables: Sequence[LiveSection], room: int) -> list[tuple[LiveSect
     return shares
 
 
-def _table(section: LiveSection, state: ViewState, width: int, most: int, colors: bool) -> list[str]:
+def _table(
+    section: LiveSection,
+    state: ViewState,
+    width: int,
+    most: int,
+    colors: bool,
+    cut: _Cut | None = None,
+) -> list[str]:
     shown = [tuple(map(escape_text, cells)) for cells in section.first_rows(state.sort, most)]
     titles = section.columns
     columns = _fitting_columns([titles, *shown], width)
+    if cut is not None:
+        cut.columns += len(titles) - len(columns)
     name_width = width - sum(columns[1:]) - len(_GAP) * (len(columns) - 1)
     name_width = min(max(name_width, _LEAST_WIDTH), columns[0])
     lines = [_line(cells, [name_width, *columns[1:]]) for cells in (titles, *shown)]

@@ -53,6 +53,11 @@ class RunFollower:
             "dropped_events": sum(state["dropped_events"] for state in self.processes()),
         }
 
+    def look_for_processes(self) -> list[dict[str, Any]]:
+        """Return the state of each process without reading its events."""
+        self._spans.poll(most_events=0)
+        return self.processes()
+
     def choose(self, process_id: int | None) -> None:
         """Sum up the calls and layers of one process from now on; None: of all."""
         self._spans.chosen = process_id

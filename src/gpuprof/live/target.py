@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuprof.errors import GpuprofError
+from gpuprof.errors import GpuprofError, RunError
 from gpuprof.live.feed import Feed
 from gpuprof.live.processes import PROC, mapped_files, read_process
 from gpuprof.live.requests import RequestFollower
@@ -31,7 +31,22 @@ def open_feed(target: str | None) -> Feed:
     if (path / LIVE_FILE).is_file():
         tester = RequestFollower(path / LIVE_FILE).process_id
         return Feed(None, () if tester is None else (tester,), load=path)
-    return Feed(path)
+    feed = Feed(path)
+    if not feed.has_live_process():
+        _refuse_ended(path)
+    return feed
+
+
+def _refuse_ended(run: Path) -> None:
+    """Raise RunError unless a program records into a run: its processes can be those of another container."""
+    from gpuprof.live.dashboard.folder import is_held
+
+    if not is_held(run):
+        raise RunError(
+            "not_recording",
+            f"{run} was not closed, and its program has ended",
+            hint=f"gpuprof summary {run} closes and reads it",
+        )
 
 
 def run_of(process_id: int, proc: Path = PROC) -> Path | None:

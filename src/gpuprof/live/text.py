@@ -99,6 +99,14 @@ class LiveSection:
     rows: tuple[LiveRow, ...]
     cells_of: Callable[[Any], tuple[str, ...]]
 
+    def other_order(self, key: SortKey) -> str | None:
+        """Return what the rows are sorted by in place of the chosen order; None where it is that."""
+        if self.key is SectionKey.LAYERS and key is SortKey.TOTAL:
+            return SortKey.SELF.value
+        if self.key in (SectionKey.PYTHON, SectionKey.WAITING) and key is SortKey.CALLS:
+            return "samples"
+        return None
+
     def first_rows(self, key: SortKey, most: int | None = None) -> list[tuple[str, ...]]:
         """Return the cells of the first rows in an order. Processes and devices have their own."""
         if self.key in (SectionKey.PROCESSES, SectionKey.DEVICES):
@@ -117,7 +125,10 @@ def snapshot_text(snapshot: Snapshot) -> str:
         columns = [Column(section.columns[0], right=False), *map(Column, section.columns[1:])]
         most = None if section.key in (SectionKey.PROCESSES, SectionKey.DEVICES) else ROWS
         tables.append(text_table(columns, section.first_rows(SortKey.SELF, most)))
-    return "\n\n".join(["\n".join(header_lines(snapshot)), *tables])
+    head = header_lines(snapshot)
+    if snapshot.run is None:
+        head += missing_lines(snapshot)
+    return "\n\n".join(["\n".join(head), *tables])
 
 
 def header_lines(snapshot: Snapshot, process_id: int | None = None) -> list[str]:
@@ -218,9 +229,12 @@ def sections(snapshot: Snapshot, process_id: int | None = None) -> list[LiveSect
 
 
 def missing_lines(snapshot: Snapshot) -> list[str]:
-    """Return why tables of a run have no rows, where there is a reason."""
+    """Return why tables have no rows, where there is a reason: those of a run, or devices without one."""
     if snapshot.run is None:
-        return []
+        devices = snapshot.devices
+        if not isinstance(devices, Unavailable) or devices.reason is not MissingReason.NOT_RECORDED:
+            return []
+        return ["devices: no GPU" + (f" ({devices.detail})" if devices.detail else "")]
     named = {
         "operators": snapshot.operators,
         "Python": snapshot.python,

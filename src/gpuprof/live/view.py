@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuprof.live.feed import Feed
-from gpuprof.live.frame import ViewState, frame_lines
+from gpuprof.live.frame import ViewState, fitted_text, frame_lines
 from gpuprof.live.snapshot import Snapshot
 from gpuprof.live.tails import last_line
-from gpuprof.live.text import SectionKey, SortKey, sections, snapshot_text
+from gpuprof.live.text import SectionKey, SortKey, sections
 from gpuprof.live.totals import Totals
 
 PROFILE_NS = 2_000_000_000
+_BRIEF_S = 5.0  # a message about a key that was pressed
 _SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|O.)?")  # arrows and the like
 _FIXED = (SectionKey.PROCESSES, SectionKey.DEVICES)
 
@@ -98,6 +99,7 @@ class LiveView:
         self._shown: Snapshot | None = None
         self._sums: Snapshot | None = None  # since the start, made when they are shown
         self._cut: ProfileCut | None = None
+        self._message_end_s: float | None = None
         self.page: Path | None = None
 
     def run(self) -> bool:
@@ -116,8 +118,9 @@ class LiveView:
                 self._cut.end()
 
     def last_frame(self) -> str:
-        """Return the figures since the start, as text."""
-        return "" if self._last is None else snapshot_text(self._totals.in_place_of(self._last))
+        """Return the figures since the start, as text that fits the screen's width."""
+        columns, _ = self._screen.size
+        return "" if self._last is None else fitted_text(self._totals.in_place_of(self._last), columns)
 
     def press(self, keys: str) -> bool:
         """Do what keys ask for; returns whether the view is to end."""
@@ -152,6 +155,8 @@ class LiveView:
         snapshot = self._snapshot()
         if snapshot is None:
             return
+        if self._message_end_s is not None and self._clock() >= self._message_end_s:
+            self._report("" if self.page is None else f"profile: {self.page} (o: open)")
         columns, lines = self._screen.size
         self._screen.show(frame_lines(snapshot, self.state, columns, lines, colors=self._colors))
 
@@ -201,27 +206,33 @@ class LiveView:
         self._feed.choose(self.state.process_id)
         # The sums are those of the process from now on, or of all from now on.
         self._totals = Totals()
+        self.state.since_choice = True
+
+    def _report(self, message: str, *, is_brief: bool = False) -> None:
+        """Show a message, a brief one for some seconds."""
+        self.state.message = message
+        self._message_end_s = self._clock() + _BRIEF_S if is_brief else None
 
     def _begin_profile(self) -> None:
         if self._run is None:
-            self.state.message = "no profile: only a program that is recorded has one"
+            self._report("no profile: only a program that is recorded has one", is_brief=True)
         elif self._cut is None:
             self._cut = ProfileCut(self._run, self._profile_name(), time.monotonic_ns())
-            self.state.message = "taking a profile of the last 2 seconds"
+            self._report("taking a profile of the last 2 seconds")
 
     def _take_profile(self) -> None:
         if self._cut is None or (result := self._cut.result()) is None:
             return
         self._cut = None
         if "error" in result:
-            self.state.message = f"no profile: {result['error']}"
+            self._report(f"no profile: {result['error']}")
             return
         self.page = Path(result["page"])
-        self.state.message = f"profile: {result['page']} (o: open)"
+        self._report(f"profile: {result['page']} (o: open)")
 
     def _open_page(self) -> None:
         if self.page is None:
-            self.state.message = "no page: take a profile first (p)"
+            self._report("no page: take a profile first (p)", is_brief=True)
             return
         subprocess.Popen(
             [sys.executable, "-m", "webbrowser", self.page.resolve().as_uri()],
@@ -230,4 +241,4 @@ class LiveView:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self.state.message = f"opening {self.page}"
+        self._report(f"opening {self.page}", is_brief=True)

@@ -5,6 +5,6 @@
                                  figures.py
 
 A view calls `AlertEngine(rules).update(snapshot)` with each snapshot, in order. It returns the alerts that
-fired or cleared with it; `AlertEngine.active` are those that fire. Time is the sum of the intervals, so a
-clock that is set back changes nothing.
+fired, cleared or became worse with it; `AlertEngine.active` are those that fire. Time is the sum of the
+intervals, so a clock that is set back changes nothing.
 """

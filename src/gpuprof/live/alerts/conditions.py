@@ -40,11 +40,16 @@ _MOST_READINGS = 240  # of a figure that may leak
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """Whether a condition is true of a subject now, and the values that decided it."""
+    """Whether a condition is true of a subject now, and the values that decided it.
+
+    `weight` is how bad an event is, such as the duration of a step: an alert retains its worst event. It is
+    None for a state, of which the latest values count.
+    """
 
     is_true: bool
     code: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
+    weight: float | None = None
 
 
 FALSE = Holds(False)
@@ -137,7 +142,8 @@ class _SlowStep(_OfSteps):
             steps.add(duration)
         self._count[subject] = number + len(durations_ns)
         if longest.is_true:
-            return Holds(True, longest.code, {**longest.values, "slow": slow})
+            values = {**longest.values, "slow": slow}
+            return Holds(True, longest.code, values, weight=longest.values["duration_ns"])
         return FALSE if len(steps) > rule.fewest else None
 
 

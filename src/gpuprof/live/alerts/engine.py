@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From conditions to alerts: each fires once, and again only after it has cleared."""
+"""From conditions to alerts: each fires once, and again only after it has cleared or for a worse event."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from gpuprof.live.alerts.rules import AlertRule, AlertSeverity, RuleKind
 from gpuprof.live.alerts.text import alert_line, alert_text
 from gpuprof.live.snapshot import Snapshot
 
+# An event that is this much worse than the one reported is reported while the alert fires.
+WORSE = 1.5
+
 
 class AlertState(str, Enum):
     """Whether an alert fires, or has cleared."""
@@ -26,7 +29,8 @@ class AlertState(str, Enum):
 class Alert:
     """What a rule found on one subject: a code and plain values in SI units; `str()` is its text.
 
-    `begin_unix_ns` is when it fired, `end_unix_ns` when it cleared.
+    `begin_unix_ns` is when it fired, `worse_unix_ns` when a worse event was reported, `end_unix_ns` when it
+    cleared.
     """
 
     rule: str
@@ -38,13 +42,14 @@ class Alert:
     values: Mapping[str, Any] = field(default_factory=dict)
     begin_unix_ns: int = 0
     end_unix_ns: int | None = None
+    worse_unix_ns: int | None = None
 
     def __str__(self) -> str:
         return alert_text(self.code, self.values)
 
     def line(self, source: str = "") -> str:
         """Return it on one line, with its time and the run that is its source."""
-        at_ns = self.begin_unix_ns if self.end_unix_ns is None else self.end_unix_ns
+        at_ns = self.end_unix_ns or self.worse_unix_ns or self.begin_unix_ns
         head = f"{self.state.value} {self.severity.value} {self.rule}"
         return alert_line(str(self), self.subject, head, source, at_ns)
 
@@ -60,6 +65,7 @@ class Alert:
             "values": dict(self.values),
             "text": str(self),
             "begin_unix_ns": self.begin_unix_ns,
+            "worse_unix_ns": self.worse_unix_ns,
             "end_unix_ns": self.end_unix_ns,
         }
 
@@ -81,7 +87,7 @@ class AlertEngine:
         self._elapsed_s = 0.0
 
     def update(self, snapshot: Snapshot) -> tuple[Alert, ...]:
-        """Take in the next snapshot; returns the alerts that fired or cleared with it."""
+        """Take in the next snapshot; returns the alerts that fired, cleared or became worse."""
         self._elapsed_s += snapshot.interval_ns / 1e9
         return tuple(alert for watch in self._watches for alert in watch.update(snapshot, self._elapsed_s))
 
@@ -100,11 +106,12 @@ def alerts_of(rules: Sequence[AlertRule], snapshots: Iterable[Snapshot]) -> Iter
 
 @dataclass(slots=True)
 class _Track:
-    """One subject of a rule: since when its condition is true or false, and its alert."""
+    """One subject of a rule: since when its condition is true or false, its alert, and how bad that is."""
 
     is_true: bool = False
     since_s: float = 0.0
     alert: Alert | None = None
+    weight: float | None = None
 
 
 class _RuleWatch:
@@ -137,11 +144,11 @@ class _RuleWatch:
             track.is_true, track.since_s = reading.is_true, elapsed_s
         lasted_s = elapsed_s - track.since_s
         if track.is_true and track.alert is not None:
-            track.alert = replace(track.alert, code=reading.code, values=reading.values)
-        elif track.is_true and lasted_s >= self._rule.for_s:
-            track.alert = self._fired(subject, reading, unix_ns)
+            return _continued(track, track.alert, reading, unix_ns)
+        if track.is_true and lasted_s >= self._rule.for_s:
+            track.alert, track.weight = self._fired(subject, reading, unix_ns), reading.weight
             return track.alert
-        elif not track.is_true and track.alert is not None and lasted_s >= self._rule.quiet_s:
+        if not track.is_true and track.alert is not None and lasted_s >= self._rule.quiet_s:
             former, track.alert = track.alert, None
             return former.cleared(unix_ns)
         return None
@@ -158,3 +165,15 @@ class _RuleWatch:
             reading.values,
             begin_unix_ns=unix_ns,
         )
+
+
+def _continued(track: _Track, alert: Alert, reading: Holds, unix_ns: int) -> Alert | None:
+    """Take a reading into an alert that fires; returns the alert if it is to be reported again."""
+    if track.weight is None or reading.weight is None:
+        track.alert = replace(alert, code=reading.code, values=reading.values)
+        return None
+    if reading.weight < WORSE * track.weight:
+        return None
+    track.weight = reading.weight
+    track.alert = replace(alert, code=reading.code, values=reading.values, worse_unix_ns=unix_ns)
+    return track.alert

@@ -35,7 +35,7 @@ class Webhook:
             raise GpuprofError(
                 "bad_webhook", f"--webhook {url!r} is not http or https", hint="write http://HOST:PORT/PATH"
             )
-        self._address = _checked(parse_address(url), allowed_hosts)
+        self._address = _checked_address(url, allowed_hosts)
         self._timeout_s = timeout_s
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self.sent = self.failed = self.dropped = 0
@@ -101,17 +101,31 @@ def _shut_down(connection: http.client.HTTPConnection) -> None:
             connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _checked(address: ServerAddress, allowed_hosts: Collection[str]) -> ServerAddress:
+def _checked_address(url: str, allowed_hosts: Collection[str]) -> ServerAddress:
+    """Return an address with its IP addresses. Raises GpuprofError with hints of this command's options."""
+    host = ""
     try:
+        address = parse_address(url)
+        host = address.host
         return resolve(address, allowed_hosts)
     except GpuprofError as error:
-        if error.code != "remote_target":
-            raise
+        if error.code == "remote_target":
+            raise GpuprofError(
+                "remote_webhook",
+                f"--webhook: {host} is not this machine",
+                hint=f"if alerts may leave this machine, add --allow-remote {host}",
+            ) from None
+        if error.code == "password_in_address":
+            raise GpuprofError(
+                "password_in_webhook",
+                f"--webhook: {error.message}",
+                hint="write the URL without USER:PASSWORD@",
+            ) from None
+        if error.code == "unknown_host":
+            raise GpuprofError("unknown_host", f"--webhook: {error.message}", hint=error.hint) from None
         raise GpuprofError(
-            "remote_webhook",
-            f"--webhook: {address.host} is not this machine",
-            hint=f"if alerts may leave this machine, add --allow-remote {address.host}",
-        ) from error
+            "bad_webhook", f"--webhook: {error.message}", hint="write http://HOST:PORT/PATH in ASCII"
+        ) from None
 
 
 class _CheckedConnection(http.client.HTTPSConnection):

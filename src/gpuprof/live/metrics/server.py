@@ -8,11 +8,14 @@ a foreign site, whose name was pointed to this address, reads nothing.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import hmac
 import ipaddress
 import socket
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,12 +28,27 @@ PATH = "/metrics"
 MOST_CLIENTS = 32
 LONGEST_REQUEST_S = 10.0
 LONGEST_CONNECTION_S = 60.0  # a scraper opens another one
+LONGEST_REFUSED_S = 1.0
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_PLAIN = "text/plain; charset=utf-8"
+_BUSY_TEXT = f"{MOST_CLIENTS} connections are open; hint: try again later\n"
+_BUSY = "\r\n".join(
+    [
+        "HTTP/1.1 503 Service Unavailable",
+        *(f"{name}: {value}" for name, value in _HEADERS.items()),
+        f"Retry-After: {LONGEST_REQUEST_S:.0f}",
+        "Connection: close",
+        f"Content-Type: {_PLAIN}",
+        f"Content-Length: {len(_BUSY_TEXT)}",
+        "",
+        _BUSY_TEXT,
+    ]
+).encode()
 
 
 class MetricsServer(ThreadingHTTPServer):
@@ -51,6 +69,7 @@ class MetricsServer(ThreadingHTTPServer):
         self.host = host
         self.token = token
         self._free = threading.Semaphore(MOST_CLIENTS)
+        self._refused: deque[tuple[float, socket.socket]] = deque()  # when each is closed
         address = _resolved(host, port)
         self.is_local = ipaddress.ip_address(address[1]).is_loopback
         if not self.is_local and token is None:
@@ -63,11 +82,7 @@ class MetricsServer(ThreadingHTTPServer):
         try:
             super().__init__((address[1], port), _Handler)
         except OSError as error:
-            raise GpuprofError(
-                "cannot_listen",
-                f"cannot listen on port {port} of {host}: {error.strerror}",
-                hint="choose another port with --port; 0 takes a free one",
-            ) from error
+            raise _not_bound(host, port, error) from error
 
     def server_bind(self) -> None:
         """Bind, without asking a name server for this machine's name."""
@@ -97,15 +112,42 @@ class MetricsServer(ThreadingHTTPServer):
         return name.lower() in names and port in ("", str(self.server_port))
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Respond in a thread of its own; beyond MOST_CLIENTS close the connection."""
+        """Respond in a thread of its own; beyond MOST_CLIENTS with 503."""
         if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
+            self._refuse(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
             self._free.release()  # its thread could not be started
             raise
+
+    def _refuse(self, request: socket.socket) -> None:
+        """Respond without reading the request, which could take long, and close the connection later.
+
+        Closed at once, with a request that was not read, the client could get a reset before the response.
+        """
+        request.setblocking(False)
+        with contextlib.suppress(OSError):
+            request.sendall(_BUSY)
+            request.shutdown(socket.SHUT_WR)
+        self._refused.append((time.monotonic() + LONGEST_REFUSED_S, request))
+        self._close_refused(MOST_CLIENTS)
+
+    def _close_refused(self, most: int) -> None:
+        """Close the connections that were refused and are due, and the oldest beyond `most`."""
+        now_s = time.monotonic()
+        while self._refused and (len(self._refused) > most or self._refused[0][0] <= now_s):
+            self._refused.popleft()[1].close()
+
+    def service_actions(self) -> None:
+        """Close what was refused; the loop of the server calls this."""
+        self._close_refused(MOST_CLIENTS)
+
+    def server_close(self) -> None:
+        """Close all connections that are not served."""
+        super().server_close()
+        self._close_refused(0)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Respond to one connection."""
@@ -141,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         status = self._status()
         if status is not HTTPStatus.OK:
-            self._respond(status, f"{status.phrase}\n".encode(), "text/plain; charset=utf-8")
+            self._respond(status, f"{status.phrase}\n".encode(), _PLAIN)
             return
         text_format = chosen_format(self.headers.get("Accept", ""))
         body = self.server.body(text_format)
@@ -153,6 +195,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         self.do_GET()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """Respond to another method than GET and HEAD, or to what is no request, as text."""
+        status, more = HTTPStatus(code), {"Connection": "close"}
+        if status is HTTPStatus.NOT_IMPLEMENTED:
+            status, more["Allow"] = HTTPStatus.METHOD_NOT_ALLOWED, "GET, HEAD"
+        self._respond(status, f"{status.phrase}\n".encode(), _PLAIN, more)
 
     def _status(self) -> HTTPStatus:
         hosts = self.headers.get_all("Host") or [""]
@@ -189,6 +238,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
         """Log nothing: a scrape comes every few seconds."""
+
+
+def _not_bound(host: str, port: int, error: OSError) -> GpuprofError:
+    if error.errno in (errno.EADDRINUSE, errno.EACCES):
+        return GpuprofError(
+            "cannot_listen",
+            f"cannot listen on port {port} of {host}: {error.strerror}",
+            hint="choose another port with --port; 0 takes a free one",
+        )
+    return GpuprofError(
+        "not_own_address",
+        f"cannot listen on --host {host}: {error.strerror}",
+        hint="give an IP address of this machine, such as 127.0.0.1",
+    )
 
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, str]:

@@ -119,10 +119,11 @@ def resolve(
     """
     try:
         found = resolver(address.host, address.port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no name of a host"
         raise BenchmarkError(
             "unknown_host",
-            f"the host {address.host!r} cannot be resolved: {error.strerror or error}",
+            f"the host {address.host!r} cannot be resolved: {reason}",
             hint="check the address, or give an IP address",
         ) from error
     resolved = tuple(dict.fromkeys(str(each[4][0]) for each in found))
