@@ -82,6 +82,31 @@ def test_the_collections_before_the_first_step_are_no_cause(tmp_path: Path) -> N
     assert list(run.findings()) == []
 
 
+@pytest.mark.parametrize("in_import", [True, False])
+def test_without_steps_collections_during_imports_are_no_cause(in_import: bool, tmp_path: Path) -> None:
+    host = TrainingHost()
+    host.work(50 * MS)
+    frame = "<module> (torch/__init__.py)" if in_import else "parse (train.py:5)"
+    with host.function(frame):
+        host.work(100 * MS)
+        with host.span("generation 2", "gc"):
+            host.work(100 * MS)
+    host.work(100 * MS)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    of_rule = [each for each in found if each.rule is Rule.COLLECTIONS]
+    assert [each.evidence[0].value for each in of_rule] == ([] if in_import else [100 * MS])
+    assert [each.evidence[1].value for each in of_rule] == ([] if in_import else [1])
+
+
+def test_without_steps_and_stacks_collections_are_unknown(tmp_path: Path) -> None:
+    host = TrainingHost()
+    with host.span("generation 2", "gc"):
+        host.work(100 * MS)
+    host.samples.clear()
+    results = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings().results
+    assert {each.rule: each.missing for each in results}[Rule.COLLECTIONS] is Missing.STACKS
+
+
 # ---- loader ------------------------------------------------------------------------------------------------
 
 

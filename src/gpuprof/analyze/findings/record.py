@@ -127,13 +127,14 @@ class NamedSpans:
 
     def on_thread(self, thread_id: int) -> NamedSpans:
         """Return those of one thread."""
-        return self._chosen(self.thread_id == thread_id)
+        return self.chosen(self.thread_id == thread_id)
 
     def since(self, time_ns: int) -> NamedSpans:
         """Return those that begin at a time or later."""
-        return self._chosen(self.begin_ns >= time_ns)
+        return self.chosen(self.begin_ns >= time_ns)
 
-    def _chosen(self, which: npt.NDArray[np.bool_]) -> NamedSpans:
+    def chosen(self, which: npt.NDArray[np.bool_]) -> NamedSpans:
+        """Return those that are flagged."""
         return NamedSpans(*(column[which] for column in (self.span_id, self.thread_id, *self._times)))
 
     @property
