@@ -65,7 +65,30 @@ def test_the_repaired_program_gains_what_is_predicted(planted: Planted, tmp_path
     # Steps of equal length vary by nothing: what remains is the error of replays.
     low_ns, high_ns = (end / STEPS for end in (finding.gain.run.low_ns, finding.gain.run.high_ns))
     assert finding.gain.step.low_ns == pytest.approx((1 - REPLAY_ERROR) * low_ns, rel=0.02)
-    assert finding.gain.step.high_ns == pytest.approx((1 + REPLAY_ERROR) * high_ns, rel=0.02)
+    assert finding.cost_step_ns is not None
+    assert finding.gain.step.high_ns == pytest.approx(min((1 + REPLAY_ERROR) * high_ns, finding.cost_step_ns))
+
+
+@pytest.mark.parametrize("steps", [2, 5, 12])
+def test_no_gain_is_below_zero_or_above_the_cost(steps: int, tmp_path: Path) -> None:
+    run = gpuprof.open(train(TrainingHost(settings=settings()), ALL, steps).write(tmp_path / "r.gpuprof"))
+    found = run.findings()
+    assert len(found) > 2
+    for each in (*found, *found.unlisted):
+        assert 0 <= each.gain.run.low_ns <= each.gain.run.high_ns <= each.cost_run_ns
+        if each.gain.step is not None:
+            assert each.cost_step_ns is not None
+            assert 0 <= each.gain.step.low_ns <= each.gain.step.high_ns <= each.cost_step_ns
+
+
+@pytest.mark.parametrize(("steps", "factor"), [(1, 0.2), (2, 0.4), (4, 0.8), (5, None)])
+def test_few_steps_lower_the_confidence(steps: int, factor: float | None, tmp_path: Path) -> None:
+    run = train(TrainingHost(settings=settings()), Planted(collect=20), steps).write(tmp_path / "r.gpuprof")
+    finding = only(gpuprof.open(run).findings())
+    assert finding.factors.get("steps") == factor
+    assert (finding.gain.kind is GainKind.BOUND) == (steps == 1)
+    assert finding.gain.step is not None
+    assert (finding.gain.step.low_ns == 0) == (steps == 1)
 
 
 def test_a_clean_program_has_no_finding(tmp_path: Path) -> None:

@@ -441,6 +441,7 @@ FACTORS = Messages(
         "bound": "upper bound",
         "explained": "explained time",
         "steadiness": "steadiness of the steps",
+        "steps": "few steps",
         "processors": "time with a processor",
         "incomplete": "incomplete run",
     }
@@ -456,6 +457,7 @@ MEANINGS_OF_FACTORS = Messages(
             "1 minus half of the 90% interval of the median step, relative to that step; low if the steps "
             "take different times"
         ),
+        "steps": "the number of steps divided by 5; one step may be a cold one, so its gain has no low end",
         "processors": (
             "1 minus the part of the time in which threads waited for a processor: on an idle machine, times "
             "are shorter"
