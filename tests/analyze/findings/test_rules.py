@@ -305,10 +305,14 @@ def test_a_function_of_a_library_is_found_with_the_function_that_calls_it(tmp_pa
     assert "training_step (train.py:5)" in explanation(found, "r.gpuprof")
 
 
-def with_waited_time(path: Path, host: TrainingHost, waited: float) -> Findings:
-    """Write a run whose main thread waited for so many ms, as the kernel counts it."""
+def with_waited_time(
+    path: Path, host: TrainingHost, waited: float, counted_until: float | None = None
+) -> Findings:
+    """Write a run whose main thread waited for so many ms, as the kernel counts it until a time in ms."""
     folder = host.write(path)
-    row = {"process_id": PROCESS, "thread_id": PROCESS, "name": "main", "waiting_ns": round(waited * MS)}
+    end_ns = host.now_ns if counted_until is None else round(counted_until * MS)
+    row: dict[str, object] = {"process_id": PROCESS, "thread_id": PROCESS, "name": "main"}
+    row |= {"begin_ns": 0, "end_ns": end_ns, "waiting_ns": round(waited * MS)}
     with duckdb.connect() as connection:
         write_table(connection, folder, "threads", [row])
     return gpuprof.open(folder).findings()
@@ -318,10 +322,38 @@ def test_waits_that_the_kernel_did_not_count_are_no_cause(tmp_path: Path) -> Non
     """On a busy machine, samples of a thread that is ready look like waits until it runs again."""
     host = train(TrainingHost(settings=settings()), Planted(sleep=9))
     found = with_waited_time(tmp_path / "r.gpuprof", host, 0)
-    assert Rule.WAITING not in {each.rule for each in found}
+    assert missing(found, Rule.WAITING) is Missing.CERTAIN_WAITS
     host = wait_for_the_lock("torch.relu")
     found = with_waited_time(tmp_path / "lock.gpuprof", host, 0)
-    assert Rule.INTERPRETER_LOCK not in {each.rule for each in found}
+    assert missing(found, Rule.INTERPRETER_LOCK) is Missing.CERTAIN_WAITS
+
+
+def test_waits_after_the_last_count_of_the_kernel_are_unknown(tmp_path: Path) -> None:
+    """A program that is killed has no count at its end."""
+    host = train(TrainingHost(settings=settings()), Planted(sleep=9))
+    found = with_waited_time(tmp_path / "r.gpuprof", host, 0, counted_until=0)
+    assert missing(found, Rule.WAITING) is Missing.CERTAIN_WAITS
+
+
+def test_waits_are_compared_with_the_time_that_the_kernel_counted(tmp_path: Path) -> None:
+    host = train(TrainingHost(settings=settings()), Planted(sleep=9))
+    of_step_ms = host.now_ns / STEPS / MS
+    whole, counted = 9 * STEPS, 9 * (STEPS - 3)
+    found = with_waited_time(tmp_path / "r.gpuprof", host, counted, of_step_ms * (STEPS - 3))
+    assert only(found).rule is Rule.WAITING
+    assert only(found).gain.run.low_ns == pytest.approx(whole * MS, rel=0.05)
+
+
+def test_steps_with_few_samples_do_not_show_waits(tmp_path: Path) -> None:
+    host = wait_for_the_lock("torch.relu")
+    del host.samples[:: 3], host.samples[::2]
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    assert missing(found, Rule.INTERPRETER_LOCK) is Missing.SAMPLES_OF_STEPS
+    assert missing(found, Rule.WAITING) is Missing.SAMPLES_OF_STEPS
+
+
+def missing(found: Findings, rule: Rule) -> Missing | None:
+    return {each.rule: each.missing for each in found.results}[rule]
 
 
 def test_the_low_end_of_a_wait_is_what_the_kernel_counted(tmp_path: Path) -> None:

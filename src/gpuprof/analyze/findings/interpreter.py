@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.analyze.findings.certain_waits import are_steps_sampled, certain_wait
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
 from gpuprof.analyze.whatif.intervals import Intervals
 
@@ -40,8 +41,8 @@ _OUTSIDE_IMPORTS = """
         WHERE process_id = {process} AND thread_id = {thread} AND kind = 'gc'
             AND len(string_split(array_to_string(frames, ' '), '<module> (')) <= 2)
 """
-_TIME_OUTSIDE_IMPORTS = _OUTSIDE_IMPORTS + "SELECT sum(duration_ns)::BIGINT FROM later"
-_FULL_OUTSIDE_IMPORTS = _OUTSIDE_IMPORTS + "SELECT count(*) FROM later WHERE name = 'generation 2'"
+_TIME_OUTSIDE_IMPORTS = "".join([_OUTSIDE_IMPORTS, "SELECT sum(duration_ns)::BIGINT FROM later"])
+_FULL_OUTSIDE_IMPORTS = "".join([_OUTSIDE_IMPORTS, "SELECT count(*) FROM later WHERE name = 'generation 2'"])
 # A start-up or an import is worth a look from this part of the wall time.
 _LEAST_PART = 0.1
 _MODULE = "<module> ("
@@ -194,13 +195,17 @@ def interpreter_lock(record: ProgramRecord) -> list[Draft] | Missing:
     elsewhere = record.intervals(record.fetch(_BACKWARD_ELSEWHERE, **of))
     executing = Intervals.union(begin, end).without(elsewhere)
     steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
+    if not are_steps_sampled(stacks, steps):
+        return Missing.SAMPLES_OF_STEPS
     is_other = np.array([_waits_for_other(frames) for frames in stacks.frames], dtype=bool)[stacks.stack]
     waits = np.flatnonzero(stacks.is_waiting & stacks.is_inside(steps) & ~is_other)
     length = stacks.end_ns[waits] - stacks.begin_ns[waits]
     both_ns = executing.covered_ns(stacks.begin_ns[waits], stacks.end_ns[waits])
     time = stacks.covered(waits[both_ns >= _WHILE_EXECUTING * length])
-    if time.total_ns < _LEAST_LOCKED * steps.total_ns or record.certain_wait(time) < _LEAST_CERTAIN:
+    if time.total_ns < _LEAST_LOCKED * steps.total_ns:
         return []
+    if (certain_wait(record, time) or 0.0) < _LEAST_CERTAIN:
+        return Missing.CERTAIN_WAITS
     _, gain, _ = record.without(time, error_ns=record.sampling_error_ns(time))
     inside_ns = time.covered_ns(begin, end)  # of each sample of another thread
     holder = _with_most(columns["thread_id"], inside_ns)

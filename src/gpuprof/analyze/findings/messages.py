@@ -339,6 +339,11 @@ MISSING = Messages(
         "layers": "the trace does not contain layers",
         "allocations": "calls of cudaMalloc and cudaFree were not recorded",
         "masks": "the model has no mask and no padding_idx, so padding is unknown",
+        "certain_waits": (
+            "the kernel's times of the main thread do not confirm its waits: the machine was busy, or the "
+            "program was killed"
+        ),
+        "samples_of_steps": "Python stacks were sampled in less than half of the time in steps",
     }
 )
 RERUN_PROBLEMS = Messages(
