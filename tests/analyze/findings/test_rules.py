@@ -346,7 +346,7 @@ def test_waits_are_compared_with_the_time_that_the_kernel_counted(tmp_path: Path
 
 def test_steps_with_few_samples_do_not_show_waits(tmp_path: Path) -> None:
     host = wait_for_the_lock("torch.relu")
-    del host.samples[:: 3], host.samples[::2]
+    del host.samples[::3], host.samples[::2]
     found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
     assert missing(found, Rule.INTERPRETER_LOCK) is Missing.SAMPLES_OF_STEPS
     assert missing(found, Rule.WAITING) is Missing.SAMPLES_OF_STEPS

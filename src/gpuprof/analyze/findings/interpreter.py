@@ -91,7 +91,7 @@ def collections(record: ProgramRecord) -> list[Draft] | Missing:
     """Find pauses of the main thread by the garbage collector."""
     if not record.is_on("gc"):
         return Missing.COLLECTIONS
-    # Without steps, only the stacks tell which collections are those of imports.
+    # Without steps, only the stacks show which collections are those of imports.
     by_stacks = record.steps is None and not record.is_trace
     if by_stacks and record.stacks is None:
         return Missing.STACKS

@@ -130,7 +130,7 @@ class NamedSpans:
         return self.chosen(self.begin_ns >= time_ns)
 
     def chosen(self, which: npt.NDArray[np.bool_]) -> NamedSpans:
-        """Return those that are flagged."""
+        """Return those where `which` is true."""
         return NamedSpans(*(column[which] for column in (self.span_id, self.thread_id, *self._times)))
 
     @property
