@@ -55,3 +55,20 @@ def test_waits_inside_the_backward_pass_are_another_kind(tmp_path: Path) -> None
         WAIT_IN_BACKWARD: pytest.approx(0.5),
         "time.sleep (built-in)": pytest.approx(0.25),
     }
+
+
+def test_what_is_read_after_a_step_is_no_wait_of_it(tmp_path: Path) -> None:
+    """Steps that are shorter than a sample, with a sleep between them."""
+    host = TrainingHost(settings=settings())
+    for _ in range(6):
+        with host.step(), host.span("step"):
+            host.work(MS // 2)
+        host.sleep(2 * MS)
+        host.work(MS // 2)
+    for sample in host.samples:
+        sample["queued_ns"] = sample["duration_ns"] // 4
+    phases = gpuprof.open(host.write(tmp_path / "r.gpuprof")).phases()
+    assert phases is not None
+    assert phases.steps is not None
+    assert phases.steps.waits == {}
+    assert phases.processor_waits is None

@@ -419,6 +419,26 @@ def test_those_of_a_program_that_is_killed_are_unknown(tmp_path: Path, run_pytho
     assert settings_of(RunFolder(tmp_path / "r.gpuprof")) is None
 
 
+def test_those_that_a_program_had_used_before_it_is_killed_are_known(tmp_path: Path, run_python: Any) -> None:
+    (tmp_path / "script.py").write_text(
+        "import os, torch\n"
+        "parameter = torch.nn.Parameter(torch.ones(2))\n"
+        "parameter.grad = torch.ones(2)\n"
+        "if os.fork():\n"
+        "    os.wait()\n"
+        "    torch.optim.SGD([parameter], lr=0.1).step()\n"
+        "    torch.optim.AdamW([parameter]).step()\n"
+        "else:\n"
+        "    torch.optim.Adam([parameter]).step()\n"
+        "os._exit(0)\n"
+    )
+    run_python("-m", "gpuprof", "run", "--out", "r.gpuprof", "script.py")
+    found = settings_of(RunFolder(tmp_path / "r.gpuprof"))
+    assert found is not None
+    assert [each.name for each in found.optimizers] == ["SGD", "AdamW"]
+    assert found.threads is None  # they are read at the end
+
+
 @pytest.mark.slow
 def test_processes_of_a_program_have_theirs(tmp_path: Path, run_python: Any) -> None:
     (tmp_path / "script.py").write_text(

@@ -63,7 +63,7 @@ def test_a_card_has_gain_kind_confidence_fix_and_check(tmp_path: Path) -> None:
     run = recorded(tmp_path, Planted(collect=20))
     section = Section(page_of(run))
     assert section.tags.count("h3") == 1
-    assert section.texts["b"] == ["16.0 ms to 24.0 ms of the mean step (32.0% to 48.0%)"]
+    assert section.texts["b"] == ["16.0 ms to 20.0 ms of the mean step (32.0% to 40.0%)"]
     (finding,) = run.findings()
     assert (section.texts["span"], round(finding.confidence, 2)) == ([gain_basis(finding)], 0.9)
     assert repair(finding) in "".join(section.texts["code"])

@@ -352,8 +352,11 @@ def _waits(run: RunFolder, process_id: int, steps: list[tuple[Any, ...]]) -> dic
     own = waited > 0
     begin, end, names = (end - duration)[own], end[own], samples["name"][own]
     in_steps = Intervals.union(*np.array([step[:2] for step in steps]).T)
+    # A stack is that at the end of its sample: one that is read after a step has no time in it.
+    is_inside = in_steps.place(end - 1) >= 0
+    begin, end, names = begin[is_inside], end[is_inside], names[is_inside]
     elsewhere = Intervals.union(*run.columns(_BACKWARD_ELSEWHERE, process=process_id).values())
-    part = waited[own] / duration[own]
+    part = (waited[own] / duration[own])[is_inside]
     time_ns = in_steps.covered_ns(begin, end)
     handed_ns = np.minimum(elsewhere.covered_ns(begin, end), time_ns)
     found, place = np.unique(np.ma.filled(names, "").astype(str), return_inverse=True)

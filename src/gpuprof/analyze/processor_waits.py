@@ -28,13 +28,13 @@ LEAST_FRACTION = 0.05
 _BUSY = 0.1  # of the steps, or of the wall time, that a thread runs or is ready to run
 _NO_ROOM = 0.9  # of the processors that the run uses itself
 _NO_OTHERS = 0.1  # processors that other processes use
-# The main thread's samples in its steps, without those that figures leave out.
+# The main thread's samples in its steps, without those that figures leave out. A stack is that at its end.
 _IN_STEPS = """
     SELECT sum(queued_ns) AS queued_ns, sum(duration_ns) AS ready_ns FROM stacks ASOF JOIN (
         SELECT begin_ns, end_ns FROM steps WHERE process_id = {process} AND "index" >= {left_out}) AS own
         ON stacks.t_ns > own.begin_ns
     WHERE process_id = {process} AND thread_id = {process} AND queued_ns IS NOT NULL
-        AND t_ns - duration_ns < end_ns
+        AND t_ns <= end_ns
 """
 # All threads of a process, from begin to end.
 _OF_THREADS = """
@@ -125,13 +125,16 @@ def read_processor_waits(
 def contention_of(waits: ProcessorWaits, used_processors: float) -> Contention:
     """Return why threads waited, of a run that used so many processors on average.
 
-    Without other processes, it is the run itself. As many busy threads as processors do not wait for each
-    other. A run that uses nearly all of the processors' time leaves none to others.
+    As many busy threads as processors do not wait for each other, and without other processes it is unknown
+    for what. With more threads and without other processes, it is the run itself. A run that uses nearly all
+    of the processors' time leaves none to others.
     """
-    if waits.others is not None and waits.others < _NO_OTHERS:
-        return Contention.OWN_THREADS
+    without_others = waits.others is not None and waits.others < _NO_OTHERS
     if waits.busy_threads <= waits.processors:
-        return Contention.OTHER_PROGRAMS
+        # The counts of a short run do not show who had the processors.
+        return Contention.UNKNOWN if without_others else Contention.OTHER_PROGRAMS
+    if without_others:
+        return Contention.OWN_THREADS
     no_room = used_processors >= _NO_ROOM * waits.processors
     return Contention.OWN_THREADS if no_room else Contention.UNKNOWN
 

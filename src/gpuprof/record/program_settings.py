@@ -176,7 +176,9 @@ class SettingsSource:
     watched without a hook of PyTorch, which the compiler would trace.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, found: Callable[[], None] = lambda: None) -> None:
+        """Call `found` for each new loader or optimizer, so that a program that is killed leaves it."""
+        self._found = found
         # In the order of their first use; loaders by their settings without the place of the iteration.
         self._loaders: dict[LoaderSettings, LoaderSettings] = {}
         self._optimizers: dict[OptimizerSettings, None] = {}
@@ -220,8 +222,8 @@ class SettingsSource:
 
     @property
     def settings(self) -> ProgramSettings | None:
-        """What was seen, None before the end: a program that is killed may have had more."""
-        if not self._has_ended:
+        """What was seen until now; None before the end if there was nothing. Threads are known at the end."""
+        if not (self._has_ended or self._loaders or self._optimizers):
             return None
         return ProgramSettings(tuple(self._loaders.values()), tuple(self._optimizers), self._threads)
 
@@ -254,6 +256,7 @@ class SettingsSource:
                     self._loaders[anywhere] = anywhere
             elif len(self._loaders) < MOST_OF_A_KIND:
                 self._loaders[anywhere] = found
+                self._found()
 
     def note_optimizer(self, optimizer: Any) -> None:
         """Look at an optimizer, if it is a new one. Another object may have its address later."""
@@ -266,7 +269,10 @@ class SettingsSource:
             self._seen[id(optimizer)] = weakref.ref(optimizer)
             # What only passes steps on to an optimizer, as that of accelerate, is none.
             if getattr(type(optimizer).step, "hooked", False):
+                known = len(self._optimizers)
                 self._optimizers.setdefault(_optimizer_settings(optimizer))
+                if len(self._optimizers) > known:
+                    self._found()
 
 
 def _with_subclasses(kind: type) -> Iterator[type]:

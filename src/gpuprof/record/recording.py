@@ -70,7 +70,7 @@ class Recording:
         self._sources: dict[str, _Source] = {}
         # These continue after a pause.
         self._collections = CollectionSource()
-        self._settings = SettingsSource()
+        self._settings = SettingsSource(self._settings_found)
         self._statuses = {"spans": SourceStatus.on(Method.RECORDED), "nvtx": range_source()}
         self._notes: list[Note] = []
         if self._first_calls is not None:
@@ -334,6 +334,13 @@ class Recording:
         self._statuses["kernels"] = status
         with contextlib.suppress(OSError):
             self._save(closed=False)
+
+    @own_work()
+    def _settings_found(self) -> None:
+        """Write the settings so far: a program that is killed does not end in order."""
+        if "settings" in self._sources and not self.is_of_other_process:
+            with contextlib.suppress(OSError):
+                self._save(closed=False)
 
     def _add_notes(self, notes: Iterable[Note]) -> None:
         self._notes += [each for each in notes if each not in self._notes]

@@ -65,7 +65,30 @@ def test_the_repaired_program_gains_what_is_predicted(planted: Planted, tmp_path
     # Steps of equal length vary by nothing: what remains is the error of replays.
     low_ns, high_ns = (end / STEPS for end in (finding.gain.run.low_ns, finding.gain.run.high_ns))
     assert finding.gain.step.low_ns == pytest.approx((1 - REPLAY_ERROR) * low_ns, rel=0.02)
-    assert finding.gain.step.high_ns == pytest.approx((1 + REPLAY_ERROR) * high_ns, rel=0.02)
+    assert finding.cost_step_ns is not None
+    assert finding.gain.step.high_ns == pytest.approx(min((1 + REPLAY_ERROR) * high_ns, finding.cost_step_ns))
+
+
+@pytest.mark.parametrize("steps", [2, 5, 12])
+def test_no_gain_is_below_zero_or_above_the_cost(steps: int, tmp_path: Path) -> None:
+    run = gpuprof.open(train(TrainingHost(settings=settings()), ALL, steps).write(tmp_path / "r.gpuprof"))
+    found = run.findings()
+    assert len(found) > 2
+    for each in (*found, *found.unlisted):
+        assert 0 <= each.gain.run.low_ns <= each.gain.run.high_ns <= each.cost_run_ns
+        if each.gain.step is not None:
+            assert each.cost_step_ns is not None
+            assert 0 <= each.gain.step.low_ns <= each.gain.step.high_ns <= each.cost_step_ns
+
+
+@pytest.mark.parametrize(("steps", "factor"), [(1, 0.2), (2, 0.4), (4, 0.8), (5, None)])
+def test_few_steps_lower_the_confidence(steps: int, factor: float | None, tmp_path: Path) -> None:
+    run = train(TrainingHost(settings=settings()), Planted(collect=20), steps).write(tmp_path / "r.gpuprof")
+    finding = only(gpuprof.open(run).findings())
+    assert finding.factors.get("steps") == factor
+    assert (finding.gain.kind is GainKind.BOUND) == (steps == 1)
+    assert finding.gain.step is not None
+    assert (finding.gain.step.low_ns == 0) == (steps == 1)
 
 
 def test_a_clean_program_has_no_finding(tmp_path: Path) -> None:
@@ -80,6 +103,31 @@ def test_the_collections_before_the_first_step_are_no_cause(tmp_path: Path) -> N
         host.work(300 * MS)
     run = gpuprof.open(train(host, CLEAN).write(tmp_path / "r.gpuprof"))
     assert list(run.findings()) == []
+
+
+@pytest.mark.parametrize("in_import", [True, False])
+def test_without_steps_collections_during_imports_are_no_cause(in_import: bool, tmp_path: Path) -> None:
+    host = TrainingHost()
+    host.work(50 * MS)
+    frame = "<module> (torch/__init__.py)" if in_import else "parse (train.py:5)"
+    with host.function(frame):
+        host.work(100 * MS)
+        with host.span("generation 2", "gc"):
+            host.work(100 * MS)
+    host.work(100 * MS)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    of_rule = [each for each in found if each.rule is Rule.COLLECTIONS]
+    assert [each.evidence[0].value for each in of_rule] == ([] if in_import else [100 * MS])
+    assert [each.evidence[1].value for each in of_rule] == ([] if in_import else [1])
+
+
+def test_without_steps_and_stacks_collections_are_unknown(tmp_path: Path) -> None:
+    host = TrainingHost()
+    with host.span("generation 2", "gc"):
+        host.work(100 * MS)
+    host.samples.clear()
+    results = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings().results
+    assert {each.rule: each.missing for each in results}[Rule.COLLECTIONS] is Missing.STACKS
 
 
 # ---- loader ------------------------------------------------------------------------------------------------
@@ -257,10 +305,14 @@ def test_a_function_of_a_library_is_found_with_the_function_that_calls_it(tmp_pa
     assert "training_step (train.py:5)" in explanation(found, "r.gpuprof")
 
 
-def with_waited_time(path: Path, host: TrainingHost, waited: float) -> Findings:
-    """Write a run whose main thread waited for so many ms, as the kernel counts it."""
+def with_waited_time(
+    path: Path, host: TrainingHost, waited: float, counted_until: float | None = None
+) -> Findings:
+    """Write a run whose main thread waited for so many ms, as the kernel counts it until a time in ms."""
     folder = host.write(path)
-    row = {"process_id": PROCESS, "thread_id": PROCESS, "name": "main", "waiting_ns": round(waited * MS)}
+    end_ns = host.now_ns if counted_until is None else round(counted_until * MS)
+    row: dict[str, object] = {"process_id": PROCESS, "thread_id": PROCESS, "name": "main"}
+    row |= {"begin_ns": 0, "end_ns": end_ns, "waiting_ns": round(waited * MS)}
     with duckdb.connect() as connection:
         write_table(connection, folder, "threads", [row])
     return gpuprof.open(folder).findings()
@@ -270,10 +322,38 @@ def test_waits_that_the_kernel_did_not_count_are_no_cause(tmp_path: Path) -> Non
     """On a busy machine, samples of a thread that is ready look like waits until it runs again."""
     host = train(TrainingHost(settings=settings()), Planted(sleep=9))
     found = with_waited_time(tmp_path / "r.gpuprof", host, 0)
-    assert Rule.WAITING not in {each.rule for each in found}
+    assert missing(found, Rule.WAITING) is Missing.CERTAIN_WAITS
     host = wait_for_the_lock("torch.relu")
     found = with_waited_time(tmp_path / "lock.gpuprof", host, 0)
-    assert Rule.INTERPRETER_LOCK not in {each.rule for each in found}
+    assert missing(found, Rule.INTERPRETER_LOCK) is Missing.CERTAIN_WAITS
+
+
+def test_waits_after_the_last_count_of_the_kernel_are_unknown(tmp_path: Path) -> None:
+    """A program that is killed has no count at its end."""
+    host = train(TrainingHost(settings=settings()), Planted(sleep=9))
+    found = with_waited_time(tmp_path / "r.gpuprof", host, 0, counted_until=0)
+    assert missing(found, Rule.WAITING) is Missing.CERTAIN_WAITS
+
+
+def test_waits_are_compared_with_the_time_that_the_kernel_counted(tmp_path: Path) -> None:
+    host = train(TrainingHost(settings=settings()), Planted(sleep=9))
+    of_step_ms = host.now_ns / STEPS / MS
+    whole, counted = 9 * STEPS, 9 * (STEPS - 3)
+    found = with_waited_time(tmp_path / "r.gpuprof", host, counted, of_step_ms * (STEPS - 3))
+    assert only(found).rule is Rule.WAITING
+    assert only(found).gain.run.low_ns == pytest.approx(whole * MS, rel=0.05)
+
+
+def test_steps_with_few_samples_do_not_show_waits(tmp_path: Path) -> None:
+    host = wait_for_the_lock("torch.relu")
+    del host.samples[::3], host.samples[::2]
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    assert missing(found, Rule.INTERPRETER_LOCK) is Missing.SAMPLES_OF_STEPS
+    assert missing(found, Rule.WAITING) is Missing.SAMPLES_OF_STEPS
+
+
+def missing(found: Findings, rule: Rule) -> Missing | None:
+    return {each.rule: each.missing for each in found.results}[rule]
 
 
 def test_the_low_end_of_a_wait_is_what_the_kernel_counted(tmp_path: Path) -> None:

@@ -79,6 +79,9 @@ def test_the_ends_of_a_gain() -> None:
     low, high = step_interval([rare])
     assert low == 0
     assert high > 10
+    # One step that takes much longer: the mean gains at least what each step does.
+    low, _ = step_interval([np.array([10.0] * 9 + [1000.0])])
+    assert low == pytest.approx((1 - REPLAY_ERROR) * 10)
     # Two steps: their range.
     low, high = step_interval([np.array([90.0, 110.0])])
     assert (low, high) == pytest.approx((100 - np.hypot(10, 20), 100 + np.hypot(10, 20)))

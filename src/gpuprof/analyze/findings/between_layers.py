@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.analyze.findings.certain_waits import are_steps_sampled, certain_wait
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
 
@@ -26,6 +27,7 @@ _IN_SPAN = 0.8
 _OF_SPAN = 0.5
 _IN_EACH_STEP = 0.8
 _LEAST_CERTAIN = 0.5  # of a function's waits
+_LEAST_UNCERTAIN = 0.01  # of the time in steps; less would be no finding either
 _LEAST_PART = 0.005  # of the time in steps; less cannot become a finding
 # Files of packages that write logs: directories, or modules of the standard library.
 _LOGGING = ("logging/", "tensorboard/", "tensorboardX/", "torch/utils/tensorboard/", "wandb/", "mlflow/")
@@ -107,17 +109,20 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
     if stacks is None or not (stacks.cpu_ns >= 0).any():
         return Missing.STACKS
     steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
+    if not are_steps_sampled(stacks, steps):
+        return Missing.SAMPLES_OF_STEPS
     outside = stacks.is_waiting & ~stacks.is_inside(record.in_model) & stacks.is_inside(steps)
     # Other rules look at waits for other ranks.
     own = record.collectives(record.process_id)
     outside &= ~stacks.is_inside(Intervals.union(own.begin_ns[~own.on_gpu], own.end_ns[~own.on_gpu]))
-    drafts = []
+    drafts, is_unknown = [], False
     for function, samples in _by_function(stacks, outside):
         time = stacks.covered(samples).without(record.in_model)
         if time.total_ns < _LEAST_PART * steps.total_ns:
             continue
-        certain = record.certain_wait(time)
-        if certain < _LEAST_CERTAIN:
+        certain = certain_wait(record, time)
+        if certain is None or certain < _LEAST_CERTAIN:
+            is_unknown |= time.total_ns >= _LEAST_UNCERTAIN * steps.total_ns
             continue
         error = record.sampling_error_ns(time)
         kind, gain, explained = record.without(time, error_ns=error)
@@ -132,7 +137,7 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
         line = int(np.bincount(lines).argmax()) or None
         places = Places(function=caller, line=line)
         drafts.append(Draft(Rule.WAITING, values, time, kind, gain, (evidence,), places, explained))
-    return drafts
+    return Missing.CERTAIN_WAITS if is_unknown and not drafts else drafts
 
 
 def _by_function(stacks: SampledStacks, chosen: Any) -> Iterator[tuple[tuple[str, str], Any]]:

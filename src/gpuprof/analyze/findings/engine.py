@@ -46,7 +46,7 @@ from gpuprof.analyze.findings.optimizer import optimizer, zeroing
 from gpuprof.analyze.findings.places import located
 from gpuprof.analyze.findings.ranks import accumulation, buckets, missing_ranks, slow_rank
 from gpuprof.analyze.findings.record import ProgramRecord
-from gpuprof.analyze.whatif.step_gain import step_interval
+from gpuprof.analyze.whatif.step_gain import FEWEST_STEPS, step_interval
 
 if TYPE_CHECKING:
     from gpuprof.analyze.processor_waits import ProcessorWaits
@@ -278,10 +278,12 @@ def _is_significant(record: ProgramRecord, draft: Draft, finding: Finding) -> bo
 
 
 def _largest_ns(finding: Finding) -> float:
-    """Return what is compared with the least gain: a bound's end, or the middle of what varies."""
+    """Return what is compared with the least gain: a bound's end, or the middle of what was replayed."""
     gain = finding.gain.step or finding.gain.run
-    is_replayed = finding.gain.kind is GainKind.REPLAYED and finding.gain.step is not None
-    return (gain.low_ns + gain.high_ns) / 2 if is_replayed else gain.high_ns
+    if finding.gain.kind is not GainKind.REPLAYED or finding.cost_step_ns is None or gain.high_ns <= 0:
+        return gain.high_ns
+    of_step = finding.cost_step_ns / finding.cost_run_ns
+    return (finding.gain.run.low_ns + finding.gain.run.high_ns) / 2 * of_step
 
 
 def _least_ns(record: ProgramRecord, draft: Draft, finding: Finding) -> float:
@@ -296,9 +298,15 @@ def _least_ns(record: ProgramRecord, draft: Draft, finding: Finding) -> float:
 
 def _finding(record: ProgramRecord, draft: Draft) -> Finding:
     cost_ns, cost_step_ns, in_steps = _costs(record, draft)
+    if draft.kind is not GainKind.RERUN and cost_ns:
+        draft = replace(draft, gain=_within(draft.gain, cost_ns))
     step = None
     if cost_step_ns is not None and in_steps and record.steps is not None:
-        step = _of_step(draft, record.steps.warm, in_steps)
+        warm = record.steps.warm
+        if draft.kind is GainKind.REPLAYED and len(warm) == 1:
+            # One step does not show by how much steps vary: it has no low end.
+            draft = replace(draft, kind=GainKind.BOUND, gain=TimeRange(0.0, draft.gain.high_ns))
+        step = _of_step(draft, warm, in_steps)
     return Finding(
         rule=draft.rule,
         values=draft.values,
@@ -306,7 +314,7 @@ def _finding(record: ProgramRecord, draft: Draft) -> Finding:
         cost_run_ns=cost_ns,
         cost_step_ns=cost_step_ns,
         gain=Gain(draft.kind, draft.gain, step),
-        factors=_factors(record, draft),
+        factors=_factors(record, draft, is_of_step=step is not None),
         evidence=draft.evidence,
     )
 
@@ -314,7 +322,8 @@ def _finding(record: ProgramRecord, draft: Draft) -> Finding:
 def _of_step(draft: Draft, warm: Intervals, in_steps: float) -> TimeRange:
     """Return the gain of the mean step, where `in_steps` of the cause's time is.
 
-    That of a replay varies as the time of the cause does; other kinds of gains have intervals already.
+    That of a replay varies as the time of the cause does; other kinds of gains have intervals already. The
+    rest of a step is often faster without the cause, but that is no gain of its repair: the cost is the most.
     """
     step = draft.gain.scaled(in_steps / len(warm))
     cost_ns = draft.time.covered_ns(warm.begin_ns, warm.end_ns).astype(np.float64)
@@ -322,7 +331,12 @@ def _of_step(draft: Draft, warm: Intervals, in_steps: float) -> TimeRange:
         return step
     shares = cost_ns / cost_ns.mean()
     low_ns, high_ns = step_interval([step.low_ns * shares, step.high_ns * shares])
-    return TimeRange(low_ns, min(high_ns, warm.total_ns / len(warm)))
+    return _within(TimeRange(low_ns, high_ns), float(cost_ns.mean()))
+
+
+def _within(gain: TimeRange, cost_ns: float) -> TimeRange:
+    """Return a gain that is not below 0 or above the cost."""
+    return TimeRange(*(min(max(end, 0.0), cost_ns) for end in (gain.low_ns, gain.high_ns)))
 
 
 def _costs(record: ProgramRecord, draft: Draft) -> tuple[float, float | None, float]:
@@ -335,13 +349,15 @@ def _costs(record: ProgramRecord, draft: Draft) -> tuple[float, float | None, fl
     return total_ns, inside / len(warm) if inside else None, inside / total_ns
 
 
-def _factors(record: ProgramRecord, draft: Draft) -> dict[str, float]:
+def _factors(record: ProgramRecord, draft: Draft, *, is_of_step: bool) -> dict[str, float]:
     factors = {draft.kind.value: CONFIDENCE_OF_KIND[draft.kind]}
     if draft.kind is GainKind.REPLAYED:
         factors["explained"] = draft.explained
     variation = record.step_variation_ns(draft.time)
     if variation is not None and record.figures is not None and record.figures.median_ns:
         factors["steadiness"] = max(1 - variation / record.figures.median_ns, _LEAST_STEADY)
+    if is_of_step and record.steps is not None and (count := len(record.steps.warm)) < FEWEST_STEPS:
+        factors["steps"] = count / FEWEST_STEPS
     waits = _processor_waits(record)
     if draft.kind is GainKind.REPLAYED and waits is not None and waits.contention is not None:
         factors["processors"] = 1 - waits.fraction

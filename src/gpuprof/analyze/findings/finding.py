@@ -76,6 +76,8 @@ class Missing(str, Enum):
     ALLOCATIONS = "allocations"
     MASKS = "masks"
     OLDER_RUN = "older_run"
+    CERTAIN_WAITS = "certain_waits"
+    SAMPLES_OF_STEPS = "samples_of_steps"
 
 
 class GainKind(str, Enum):

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.analyze.findings.certain_waits import are_steps_sampled, certain_wait
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
 from gpuprof.analyze.whatif.intervals import Intervals
 
 if TYPE_CHECKING:
-    from gpuprof.analyze.findings.record import ProgramRecord, SampledStacks
+    from gpuprof.analyze.findings.record import NamedSpans, ProgramRecord, SampledStacks
 
 _FULL = "generation 2"
 _IN_EACH_STEP = 0.8
@@ -31,6 +32,17 @@ _FULL_COLLECTIONS = """
     SELECT count(*) FROM spans WHERE process_id = {process} AND thread_id = {thread} AND kind = 'gc'
         AND name = 'generation 2' AND start_ns >= {first}
 """
+# The table `later`: collections whose stack is in no import.
+_OUTSIDE_IMPORTS = """
+    WITH later AS (
+        SELECT spans.name, spans.duration_ns FROM spans
+        ASOF JOIN (SELECT t_ns - duration_ns AS begin_ns, frames FROM stacks
+            WHERE process_id = {process} AND thread_id = {thread}) AS samples ON spans.start_ns >= begin_ns
+        WHERE process_id = {process} AND thread_id = {thread} AND kind = 'gc'
+            AND len(string_split(array_to_string(frames, ' '), '<module> (')) <= 2)
+"""
+_TIME_OUTSIDE_IMPORTS = "".join([_OUTSIDE_IMPORTS, "SELECT sum(duration_ns)::BIGINT FROM later"])
+_FULL_OUTSIDE_IMPORTS = "".join([_OUTSIDE_IMPORTS, "SELECT count(*) FROM later WHERE name = 'generation 2'"])
 # A start-up or an import is worth a look from this part of the wall time.
 _LEAST_PART = 0.1
 _MODULE = "<module> ("
@@ -79,23 +91,47 @@ def collections(record: ProgramRecord) -> list[Draft] | Missing:
     """Find pauses of the main thread by the garbage collector."""
     if not record.is_on("gc"):
         return Missing.COLLECTIONS
-    # The many objects that imports make are not the program's to avoid.
-    first_ns = 0 if record.steps is None else int(record.steps.begin_ns[0])
-    spans = record.spans("%", "gc").on_thread(record.main_thread).since(first_ns)
+    # Without steps, only the stacks show which collections are those of imports.
+    by_stacks = record.steps is None and not record.is_trace
+    if by_stacks and record.stacks is None:
+        return Missing.STACKS
+    spans, full = (_avoidable(record, pattern, by_stacks) for pattern in ("%", _FULL))
     if not len(spans):
         return []
     time = spans.covered
     kind, gain, explained = record.without(time)
-    of = {"process": record.process_id, "thread": record.main_thread, "first": first_ns}
-    full = record.spans(_FULL, "gc").on_thread(record.main_thread).since(first_ns)
+    of = {"process": record.process_id, "thread": record.main_thread}
     values = {"full": len(full), "collections": len(spans), "in_each_step": _is_in_each_step(record, full)}
+    if by_stacks:
+        queries = (_TIME_OUTSIDE_IMPORTS, _FULL_OUTSIDE_IMPORTS)
+    else:
+        queries = (_TIME_OF_COLLECTIONS, _FULL_COLLECTIONS)
+        of["first"] = _first_step_ns(record)
     evidence = (
-        record.figure("collection_time", "ns", _TIME_OF_COLLECTIONS, **of),
-        record.figure("full_collections", "count", _FULL_COLLECTIONS, **of),
+        record.figure("collection_time", "ns", queries[0], **of),
+        record.figure("full_collections", "count", queries[1], **of),
     )
     longest = full if len(full) else spans
     places = Places(spans=longest.typical())
     return [Draft(Rule.COLLECTIONS, values, time, kind, gain, evidence, places, explained)]
+
+
+def _first_step_ns(record: ProgramRecord) -> int:
+    return 0 if record.steps is None else int(record.steps.begin_ns[0])
+
+
+def _avoidable(record: ProgramRecord, pattern: str, by_stacks: bool) -> NamedSpans:
+    """Return collections from the first step on, or without steps those outside imports.
+
+    The many objects that imports make are not the program's to avoid.
+    """
+    spans = record.spans(pattern, "gc").on_thread(record.main_thread).since(_first_step_ns(record))
+    stacks = record.stacks
+    if not by_stacks or stacks is None:
+        return spans
+    is_import = np.array([len(_modules(frames)) > 1 for frames in stacks.frames], dtype=bool)
+    place = np.searchsorted(stacks.begin_ns, spans.begin_ns, side="right") - 1
+    return spans.chosen((place >= 0) & ~is_import[stacks.stack[np.maximum(place, 0)]])
 
 
 def _is_in_each_step(record: ProgramRecord, spans: Any) -> bool:
@@ -159,13 +195,17 @@ def interpreter_lock(record: ProgramRecord) -> list[Draft] | Missing:
     elsewhere = record.intervals(record.fetch(_BACKWARD_ELSEWHERE, **of))
     executing = Intervals.union(begin, end).without(elsewhere)
     steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
+    if not are_steps_sampled(stacks, steps):
+        return Missing.SAMPLES_OF_STEPS
     is_other = np.array([_waits_for_other(frames) for frames in stacks.frames], dtype=bool)[stacks.stack]
     waits = np.flatnonzero(stacks.is_waiting & stacks.is_inside(steps) & ~is_other)
     length = stacks.end_ns[waits] - stacks.begin_ns[waits]
     both_ns = executing.covered_ns(stacks.begin_ns[waits], stacks.end_ns[waits])
     time = stacks.covered(waits[both_ns >= _WHILE_EXECUTING * length])
-    if time.total_ns < _LEAST_LOCKED * steps.total_ns or record.certain_wait(time) < _LEAST_CERTAIN:
+    if time.total_ns < _LEAST_LOCKED * steps.total_ns:
         return []
+    if (certain_wait(record, time) or 0.0) < _LEAST_CERTAIN:
+        return Missing.CERTAIN_WAITS
     _, gain, _ = record.without(time, error_ns=record.sampling_error_ns(time))
     inside_ns = time.covered_ns(begin, end)  # of each sample of another thread
     holder = _with_most(columns["thread_id"], inside_ns)

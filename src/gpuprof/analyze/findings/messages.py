@@ -339,6 +339,11 @@ MISSING = Messages(
         "layers": "the trace does not contain layers",
         "allocations": "calls of cudaMalloc and cudaFree were not recorded",
         "masks": "the model has no mask and no padding_idx, so padding is unknown",
+        "certain_waits": (
+            "the kernel's times of the main thread do not confirm its waits: the machine was busy, or the "
+            "program was killed"
+        ),
+        "samples_of_steps": "Python stacks were sampled in less than half of the time in steps",
     }
 )
 RERUN_PROBLEMS = Messages(
@@ -441,6 +446,7 @@ FACTORS = Messages(
         "bound": "upper bound",
         "explained": "explained time",
         "steadiness": "steadiness of the steps",
+        "steps": "few steps",
         "processors": "time with a processor",
         "incomplete": "incomplete run",
     }
@@ -456,6 +462,7 @@ MEANINGS_OF_FACTORS = Messages(
             "1 minus half of the 90% interval of the median step, relative to that step; low if the steps "
             "take different times"
         ),
+        "steps": "the number of steps divided by 5; one step may be a cold one, so its gain has no low end",
         "processors": (
             "1 minus the part of the time in which threads waited for a processor: on an idle machine, times "
             "are shorter"

@@ -188,7 +188,8 @@ def _of_run(finding: Finding) -> TimeRange:
     gain = finding.gain.run
     if finding.gain.kind is not GainKind.REPLAYED:
         return gain
-    return TimeRange(*replay_interval(gain.low_ns, gain.high_ns))
+    low_ns, high_ns = replay_interval(gain.low_ns, gain.high_ns)
+    return TimeRange(low_ns, min(high_ns, finding.cost_run_ns) if finding.cost_run_ns else high_ns)
 
 
 def _parts(gone: Sequence[Finding], old: RunFolder, new: RunFolder) -> dict[StepPart, PartDifference | None]:

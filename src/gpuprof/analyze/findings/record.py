@@ -88,10 +88,6 @@ _SAMPLES = """
         coalesce(cpu_ns, -1) AS cpu_ns, coalesce(queued_ns, 0) AS queued_ns, coalesce(line, 0) AS line
     FROM stacks WHERE process_id = {process} AND thread_id = {thread} ORDER BY t_ns
 """
-_WAITED = """
-    SELECT sum(waiting_ns)::BIGINT AS waited_ns FROM threads
-    WHERE process_id = {process} AND thread_id = {thread} AND waiting_ns IS NOT NULL
-"""
 _DISTINCT = """
     SELECT hash(frames) AS stack, any_value(frames) AS frames FROM stacks
     WHERE process_id = {process} AND thread_id = {thread} GROUP BY ALL
@@ -127,13 +123,14 @@ class NamedSpans:
 
     def on_thread(self, thread_id: int) -> NamedSpans:
         """Return those of one thread."""
-        return self._chosen(self.thread_id == thread_id)
+        return self.chosen(self.thread_id == thread_id)
 
     def since(self, time_ns: int) -> NamedSpans:
         """Return those that begin at a time or later."""
-        return self._chosen(self.begin_ns >= time_ns)
+        return self.chosen(self.begin_ns >= time_ns)
 
-    def _chosen(self, which: npt.NDArray[np.bool_]) -> NamedSpans:
+    def chosen(self, which: npt.NDArray[np.bool_]) -> NamedSpans:
+        """Return those where `which` is true."""
         return NamedSpans(*(column[which] for column in (self.span_id, self.thread_id, *self._times)))
 
     @property
@@ -198,13 +195,6 @@ class SampledStacks:
         wanted = self.cpu_ns + self.queued_ns
         found: npt.NDArray[np.bool_] = (self.cpu_ns >= 0) & (2 * wanted < self.end_ns - self.begin_ns)
         return found
-
-    @property
-    def waited_ns(self) -> int:
-        """The time of all waits."""
-        waits = self.is_waiting
-        length = self.end_ns - self.begin_ns - self.cpu_ns - self.queued_ns
-        return int(length[waits].sum())
 
 
 def step_pattern(optimizer: str) -> str:
@@ -374,20 +364,6 @@ class ProgramRecord:
         place = np.searchsorted(distinct["stack"][order], columns["stack"])
         times = ("begin_ns", "end_ns", "cpu_ns", "queued_ns", "line")
         return SampledStacks(frames, place, *(_integers(columns[name]) for name in times))
-
-    def certain_wait(self, time: Intervals) -> float:
-        """Return the part of sampled waits of the main thread that is certain, from 0 to 1.
-
-        The kernel counts the time that a thread is ready only when it runs again. On a busy machine, samples
-        before that look like waits. How long the thread waited in all is known, so at most the rest is none.
-        """
-        waited = np.ma.filled(
-            self.fetch(_WAITED, process=self.process_id, thread=self.main_thread)["waited_ns"], -1
-        )
-        if self.stacks is None or int(waited[0]) < 0 or not time.total_ns:
-            return 1.0
-        excess_ns = max(self.stacks.waited_ns - int(waited[0]), 0)
-        return max(1 - excess_ns / time.total_ns, 0.0)
 
     @property
     def fresh_memory_ns_per_byte(self) -> float:

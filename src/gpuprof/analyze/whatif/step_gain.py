@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # (benchmarks/planted_causes.py, on two machines).
 REPLAY_ERROR = 0.2
 _CONFIDENCE = 0.9
-_FEWEST_STEPS = 5  # with less, the interval is the range
+FEWEST_STEPS = 5  # with less, the interval is the range
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ def step_gain(program: ReplayProgram, sampling_error_ns: float) -> StepGain:
 def step_interval(gains_ns: Sequence[Floats], sampling_error_ns: float = 0.0) -> tuple[float, float]:
     """Return the ends of the mean gain of a step; each array has a gain for each step.
 
-    If no step becomes slower, their mean does not either.
+    If no step becomes slower, their mean does not either; and it is not below the least gain of a step,
+    however much single steps gain.
     """
     means = [float(each.mean()) for each in gains_ns]
     variation = max(_half_width(each) for each in gains_ns)
@@ -77,8 +78,8 @@ def step_interval(gains_ns: Sequence[Floats], sampling_error_ns: float = 0.0) ->
         end + side * math.hypot(variation, sampling_error_ns, REPLAY_ERROR * end)
         for end, side in ((min(means), -1), (max(means), 1))
     )
-    is_never_slower = all(float(each.min()) >= 0 for each in gains_ns)
-    return max(low_ns, 0.0) if is_never_slower else low_ns, high_ns
+    least_ns = min(float(each.min()) for each in gains_ns)
+    return low_ns if least_ns < 0 else max(low_ns, (1 - REPLAY_ERROR) * least_ns), high_ns
 
 
 def replay_interval(low_ns: float, high_ns: float) -> tuple[float, float]:
@@ -88,6 +89,6 @@ def replay_interval(low_ns: float, high_ns: float) -> tuple[float, float]:
 
 def _half_width(values: Floats) -> float:
     """Return half of the mean's interval: Student's, or the range of few values."""
-    if len(values) < _FEWEST_STEPS:
+    if len(values) < FEWEST_STEPS:
         return float(np.ptp(values)) / 2
     return mean_half_width(values, _CONFIDENCE)
