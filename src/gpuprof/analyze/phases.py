@@ -164,6 +164,11 @@ class Phases:
         is_later = longest.collectives - shortest.collectives >= _SIGNIFICANT_DIFFERENCE
         return shortest if is_later else None
 
+    def rank_or_last(self, rank: int | None) -> RankSteps:
+        """Return a rank; without it, the one that the others wait for, or the first one."""
+        own = (each for each in self.ranks if each.rank == rank)
+        return next(own, self.last_rank or self.ranks[0])
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         last = self.last_rank

@@ -14,7 +14,8 @@ from simulated_training import MS, TrainingHost, settings
 import gpuprof
 from gpuprof.analyze.findings.engine import Findings
 from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, Verdict
-from gpuprof.analyze.findings.text import explanation, plain
+from gpuprof.analyze.findings.promises import Outcome, Score
+from gpuprof.analyze.findings.text import explanation, plain, score_text
 
 STEPS = 12
 
@@ -176,3 +177,30 @@ def test_each_figure_is_what_its_query_returns(hosts: list[TrainingHost], tmp_pa
         assert finding.evidence
         for figure in finding.evidence:
             assert run.sql(figure.sql).fetchall() == [(figure.value,)]
+
+
+def scored(folder: Path, old: Sequence[float], new: Sequence[float], numbers: Sequence[int]) -> Score:
+    runs = []
+    for name, works, own in (("old", old, range(len(old))), ("new", new, numbers)):
+        (folder / name).mkdir()
+        runs.append(gpuprof.open(write_ranks(folder / name, train_ranks(works), list(own))))
+    before, after = runs
+    return after.score(before)
+
+
+def test_the_steps_of_the_rank_that_was_slow_are_compared(tmp_path: Path) -> None:
+    """The causes of the old run are those of rank 1; of the new one, whose ranks are equal, of rank 0."""
+    score = scored(tmp_path, (20, 45), (20, 20), (0, 1))
+    (promise,) = score.promises
+    assert (promise.outcome, promise.got_ns, score.rank) == (Outcome.HIT, 25 * MS, 1)
+    assert promise.got is not None
+    assert (score.old_mean_step_ns, score.new_mean_step_ns) == (58 * MS, 33 * MS)
+
+
+def test_a_rank_that_is_not_in_the_new_run_is_not_compared(tmp_path: Path) -> None:
+    score = scored(tmp_path, (20, 45), (20,), (0,))
+    (promise,) = score.promises
+    assert (promise.outcome, promise.got_ns, promise.got) == (Outcome.UNKNOWN, None, None)
+    assert score.new_mean_step_ns is None
+    assert "fewer than five steps" not in score_text(score)
+    assert "rank 1" in score_text(score).split("got")[1]

@@ -146,13 +146,13 @@ def is_searched(meta: Mapping[str, Any]) -> bool:
     return ((meta.get("totals") or {}).get("spans") or 0) <= MOST_CALLS
 
 
-def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
-    """Ask all rules about the main process of a run, or about the rank that the others wait for.
+def find(folder: RunFolder, rerun: Rerunner | None = None, rank: int | None = None) -> Findings:
+    """Ask all rules about the main process of a run, or about a rank: `rank`, or the one others wait for.
 
     With `rerun`, gains are measured again where that is possible, and rules that need it are asked, too.
     Raises RunError for a damaged run.
     """
-    record = ProgramRecord(folder)
+    record = ProgramRecord(folder, rank)
     kept: list[tuple[Draft, Finding]] = []
     unlisted: list[Finding] = []
     results = []

@@ -163,12 +163,15 @@ def score_text(found: Score) -> str:
             lines.append(f"  rest      {_rest(each.part)}")
         if each.outcome is not Outcome.TOGETHER:
             whole = " in the whole" if each.part is not None else ""
-            lines.append(f"  got       {_got(each.got_ns, each.got)}{unit}{whole}")
+            if each.got_ns is None:
+                lines.append(f"  got       {_not_compared(each.is_of_step, found.rank)}")
+            else:
+                lines.append(f"  got       {_got(each.got_ns, each.got)}{unit}{whole}")
     if found.together is not None:
         predicted, got, outcome = found.together
         lines.append(f"{OUTCOMES.text(outcome.value, {})}: all causes that are gone")
         lines.append(f"  predicted {_range(predicted, GainKind.REPLAYED)} a step")
-        lines.append(f"  got       {_got(None, got)} a step")
+        lines.append("  got       unknown" if got is None else f"  got       {_got(None, got)} a step")
     if not found.promises:
         lines.append("the old run has no finding")
     lines.append("" if found.kept_in is None else f"score written to {found.kept_in}")
@@ -182,6 +185,13 @@ def _rest(part: PartDifference) -> str:
         return "no significant change of the rest of the step"
     direction = "shorter" if rest.saved_ns >= 0 else "longer"
     return f"{format_duration(abs(rest.saved_ns))} {direction} now, the step without this part"
+
+
+def _not_compared(is_of_step: bool, rank: int | None) -> str:
+    """Return why there is no difference of two runs."""
+    if not is_of_step:
+        return "unknown: one of the runs does not have this time"
+    return f"unknown: one of the runs has no steps{'' if rank is None else f' of rank {rank}'}"
 
 
 def _got(got_ns: float | None, got: TimeRange | None) -> str:
