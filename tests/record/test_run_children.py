@@ -523,8 +523,10 @@ def test_names_go_to_the_processes_that_have_a_rank() -> None:
     run = decoded(1, 2)
     run |= {"names": ["process 1", "process 2", "a"]}
     run |= {"tree": {"parent": np.array([-1, 0, -1]), "name": np.array([0, 2, 1], dtype=np.int32)}}
-    name_processes(run, [{"process_id": 2, "rank": 0}, {"process_id": 7, "rank": 1}])
-    assert run["processes"] == [{"process_id": 1}, {"process_id": 2, "rank": 0, "name": "rank 0"}]
+    ranks = [{"process_id": 2, "rank": 0, "world_size": 2}, {"process_id": 7, "rank": 1}]
+    name_processes(run, ranks)
+    named = {"process_id": 2, "rank": 0, "name": "rank 0", "world_size": 2}
+    assert run["processes"] == [{"process_id": 1}, named]
     assert [run["names"][name] for name in run["tree"]["name"]] == ["process 1", "a", "rank 0 (process 2)"]
 
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from run_edits import change_meta
 from simulated_ranks import compute, exchange, finish, train_ranks, write_ranks
 from simulated_training import MS, TrainingHost, settings
 
@@ -142,6 +144,20 @@ def test_a_single_rank_of_several_does_not_know_who_is_slow(tmp_path: Path) -> N
     found = findings(tmp_path, train_ranks((20,)), numbers=(1,))
     (result,) = [each for each in found.results if each.rule is Rule.SLOW_RANK]
     assert (result.verdict, result.missing, found.missing_ranks) == (Verdict.UNKNOWN, Missing.RANKS, (0,))
+
+
+@pytest.mark.parametrize(("works", "number"), [((20,), 0), ((20, 20), 0)])
+def test_a_rank_after_the_last_recorded_one_may_be_the_slow_one(
+    works: tuple[float, ...], number: int, tmp_path: Path
+) -> None:
+    path = write_ranks(tmp_path, train_ranks(works))
+    meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+    change_meta(path, processes=[{**each, "world_size": len(works) + 1} for each in meta["processes"]])
+    found = gpuprof.open(path).findings()
+    (result,) = [each for each in found.results if each.rule is Rule.SLOW_RANK]
+    assert (result.verdict, result.missing) == (Verdict.UNKNOWN, Missing.RANKS)
+    assert (found.rank, found.missing_ranks) == (number, (len(works),))
+    assert f"slow rank: rank {len(works)} was not recorded" in explanation(found, "r.gpuprof")
 
 
 def test_ranks_with_different_operations_are_not_compared(tmp_path: Path) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from gpuprof.text.messages import Messages, Values
 from gpuprof.text.sanitize import escape_text
-from gpuprof.text.units import counted, format_duration, format_quantity, format_share
+from gpuprof.text.units import (
+    counted,
+    format_duration,
+    format_missing_ranks,
+    format_quantity,
+    format_share,
+)
 
 _MOSTLY = 0.5
 _FORMATS = {"ns": format_duration, "quantity": format_quantity}
@@ -329,7 +335,7 @@ MISSING = Messages(
         "collections": "garbage collections were not recorded",
         "compilations": "compilations were not recorded",
         "collectives": "the ranks do not have the same collective operations",
-        "ranks": "other ranks were not recorded",
+        "ranks": lambda values: format_missing_ranks(values["ranks"]),
         "settings": "settings of the program were not recorded",
         "threads": "times of threads were not recorded",
         "kernels": "GPU work was not recorded",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
-from gpuprof.analyze.phases import ranks_of
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
 
 if TYPE_CHECKING:
@@ -62,16 +61,6 @@ _MOST_OF_LATENESS = 0.6  # of the time by which a rank is later, to be named
 _LEAST_ELEMENTS = 2_000_000  # of the gradients; the time for fewer is latency
 
 
-def missing_ranks(record: ProgramRecord) -> tuple[int, ...]:
-    """Return the ranks that were not recorded, or have no steps; those after the last one are unknown."""
-    phases = record.phases
-    if phases is None or not phases.ranks:
-        return ()
-    with_steps = {each.rank for each in phases.ranks}
-    known = {rank for rank, _ in ranks_of(record.folder.meta)}
-    return tuple(rank for rank in range(max(known) + 1) if rank not in with_steps)
-
-
 def slow_rank(record: ProgramRecord) -> list[Draft] | Missing:
     """Find a rank that the others wait for in collective operations.
 
@@ -80,11 +69,13 @@ def slow_rank(record: ProgramRecord) -> list[Draft] | Missing:
     """
     if lacks := _lacks_collectives(record):
         return [] if record.phases is None or not record.phases.ranks else lacks
-    if record.phases is None or len(record.phases.ranks) < 2:
-        return Missing.RANKS if missing_ranks(record) else []
+    if record.phases is None:
+        return []
+    if record.phases.last_rank is None:
+        return Missing.RANKS if record.phases.missing_ranks else []
     # The searched process is this one, unless the main process has steps.
     last = record.phases.last_rank
-    if last is None or last.process_id != record.process_id or record.steps is None:
+    if last.process_id != record.process_id or record.steps is None:
         return []
     found = _arrivals(record, [each.process_id for each in record.phases.ranks if each != last])
     if found is None:

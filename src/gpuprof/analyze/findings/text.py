@@ -29,6 +29,7 @@ from gpuprof.text.units import (
     counted,
     format_duration,
     format_duration_range,
+    format_missing_ranks,
     format_share_range,
 )
 
@@ -135,7 +136,7 @@ def _meanings(findings: Findings) -> list[str]:
 def _of_ranks(findings: Findings) -> list[str]:
     lines = [] if findings.rank is None else [f"the findings are those of rank {findings.rank}"]
     if findings.missing_ranks:
-        lines.append(f"not recorded, or without steps: ranks {', '.join(map(str, findings.missing_ranks))}")
+        lines.append(format_missing_ranks(findings.missing_ranks))
     return [*(wrapped(line, _WIDTH, "  ") for line in lines), ""] if lines else []
 
 
@@ -302,7 +303,8 @@ def other_results(findings: Findings) -> Iterator[tuple[Verdict, str]]:
         yield Verdict.NOT_FOUND, ", ".join(RULES.text(each.rule.value, {}) for each in absent)
     for missing in dict.fromkeys(each.missing for each in findings.results if each.missing is not None):
         rules = [RULES.text(each.rule.value, {}) for each in findings.results if each.missing is missing]
-        yield Verdict.UNKNOWN, f"{', '.join(rules)}: {MISSING.text(missing.value, {})}"
+        why = MISSING.text(missing.value, {"ranks": findings.missing_ranks})
+        yield Verdict.UNKNOWN, f"{', '.join(rules)}: {why}"
     for problem in dict.fromkeys(each.problem for each in findings.results if each.problem is not None):
         rules = [RULES.text(each.rule.value, {}) for each in findings.results if each.problem is problem]
         yield Verdict.UNKNOWN, f"{', '.join(rules)}: {RERUN_PROBLEMS.text(problem.value, {})}"
