@@ -83,8 +83,24 @@ def _logging_title(values: Values) -> str:
         reads = round(values["reads"])
         every = max(round(values.get("all_reads", 0)), reads)  # missing in older results
         what = f"Each step reads {counted(every, 'value')} of tensors with .item()"
+        if values.get("span") is None and values.get("function") and not _costs_reads(values):
+            # Of a sample, only the end has a known function: short reads before it may be elsewhere.
+            read = counted(every, "value")
+            return f"Each step spends time in {where}, more than for reading {read} of tensors with .item()"
         return f"{what} in {where}" if every == reads else f"{what}, about {reads} of them in {where}"
     return f"Each step writes logs in {where}"
+
+
+def _costs_reads(values: Values) -> bool:
+    """Whether the reads themselves are most of the time; also for older results, which do not have it."""
+    return values["reads"] >= 1 and float(values.get("read_share", 1.0)) >= _MOSTLY
+
+
+def _logging_fix(values: Values) -> str:
+    fix = "log every 50th step only"
+    if not _costs_reads(values):
+        return fix
+    return f"{fix}, or collect tensors and read them together:\ntorch.stack(values).tolist()"
 
 
 def _collections_title(values: Values) -> str:
@@ -242,10 +258,7 @@ FIXES = Messages(
             "# TORCH_LOGS=recompiles prints what has changed, such as a shape or a number"
         ),
         "collections": _collections_fix,
-        "logging": (
-            "log every 50th step only, or collect tensors and read them together:\n"
-            "torch.stack(values).tolist()"
-        ),
+        "logging": _logging_fix,
         "allocations": _allocations_fix,
         "gpu_synchronization": "keep the values on the GPU, and read them every 50th step only",
         "pageable_copies": 'DataLoader(..., pin_memory=True); tensor.to("cuda", non_blocking=True)',
