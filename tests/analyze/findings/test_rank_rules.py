@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from run_edits import change_meta
-from simulated_ranks import compute, exchange, finish, train_ranks, write_ranks
+from simulated_ranks import ALL_REDUCE, compute, exchange, finish, train_ranks, write_ranks
 from simulated_training import MS, TrainingHost, settings
 
 import gpuprof
@@ -95,6 +95,37 @@ def test_the_causes_on_a_slow_rank_are_found_too(tmp_path: Path) -> None:
     real_ns = slow[0].now_ns - hosts[0].now_ns
     for finding in found:
         assert finding.gain.run.low_ns <= real_ns <= finding.gain.run.high_ns
+
+
+def test_a_rank_that_is_late_for_operations_at_the_same_time_is_late_once(tmp_path: Path) -> None:
+    """Its 25 ms of work delay both operations of a backward pass, which are 8 ms apart on each rank."""
+    hosts = train_ranks((20, 45), steps=0)
+    for _ in range(STEPS):
+        begins = [host.now_ns for host in hosts]
+        for host, work in zip(hosts, (20, 45), strict=True):
+            compute(host, work)
+        arrivals = [host.now_ns for host in hosts]
+        ends = max(arrivals) + 10 * MS
+        for host, arrival in zip(hosts, arrivals, strict=True):
+            with host.span(ALL_REDUCE):
+                host.work(8 * MS)
+                with host.span(ALL_REDUCE):
+                    host.sleep(ends - arrival - 8 * MS)
+        finish(hosts, begins)
+    assert only(findings(tmp_path, hosts)).cost_step_ns == 25 * MS
+
+
+def test_what_the_backward_pass_waits_for_before_an_operation_is_no_cause_of_its_own(tmp_path: Path) -> None:
+    hosts = train_ranks((20, 20), steps=0)
+    for _ in range(STEPS):
+        begins = [host.now_ns for host in hosts]
+        for host in hosts:
+            compute(host, 20)
+            with host.function("run_backward (torch/autograd/graph.py:1)"):
+                host._pass(9 * MS, on_processor=False)
+        exchange(hosts, 2)
+        finish(hosts, begins)
+    assert Rule.WAITING not in {each.rule for each in findings(tmp_path, hosts)}
 
 
 def test_gradients_that_are_exchanged_in_each_pass_gain_all_but_the_last(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ _OF_SPAN = 0.5
 _IN_EACH_STEP = 0.8
 _LEAST_CERTAIN = 0.5  # of a function's waits
 _LEAST_PART = 0.005  # of the time in steps; less cannot become a finding
+# The call of the autograd engine, with frames of native functions and without.
+_BACKWARD = ("run_backward (built-in)", "run_backward (torch/autograd/")
 # Files of packages that write logs: directories, or modules of the standard library.
 _LOGGING = ("logging/", "tensorboard/", "tensorboardX/", "torch/utils/tensorboard/", "wandb/", "mlflow/")
 _READS = """
@@ -119,6 +121,10 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
     # Other rules look at waits for other ranks.
     own = record.collectives(record.process_id)
     outside &= ~stacks.is_inside(Intervals.union(own.begin_ns[~own.on_gpu], own.end_ns[~own.on_gpu]))
+    if len(own):
+        # So is what the backward pass waits for before an operation begins, and after it.
+        is_backward = [any(each in "".join(frames[-1:]) for each in _BACKWARD) for frames in stacks.frames]
+        outside &= ~np.array(is_backward, dtype=bool)[stacks.stack]
     drafts = []
     for function, samples in _by_function(stacks, outside):
         time = stacks.covered(samples).without(record.in_model)

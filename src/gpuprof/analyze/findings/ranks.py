@@ -65,7 +65,9 @@ def slow_rank(record: ProgramRecord) -> list[Draft] | Missing:
     """Find a rank that the others wait for in collective operations.
 
     The cost is the time from when the last but one rank has come to a collective operation until the last one
-    has. The low end of the gain is that of the last operation in each step.
+    has. Of operations that it is late for at the same time, as those of a backward pass that does not wait
+    for each, the longest one counts: the rest is work that all ranks have. The low end of the gain is that of
+    the last operation in each step.
     """
     if lacks := _lacks_collectives(record):
         return [] if record.phases is None or not record.phases.ranks else lacks
@@ -82,7 +84,7 @@ def slow_rank(record: ProgramRecord) -> list[Draft] | Missing:
         return Missing.COLLECTIVES
     in_steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns).place(found[1]) >= 0
     before, own = found[0][in_steps], found[1][in_steps]
-    time = Intervals.union(before, np.maximum(own, before))
+    time = _lateness(before, own)
     if not time.total_ns:
         return []
     others = [each for each in record.phases.ranks if each != last]
@@ -141,6 +143,16 @@ def _arrivals(record: ProgramRecord, others: list[int]) -> tuple[Ints, Ints] | N
         return None
     begins = [each.begin_ns[:fewest] for each in all_of]
     return np.max(begins[1:], axis=0), begins[0]
+
+
+def _lateness(before: Ints, own: Ints) -> Intervals:
+    """Return when the process is later than the others, for the longest of operations that overlap."""
+    lengths = np.maximum(own - before, 0)
+    late = np.flatnonzero(lengths)
+    group = Intervals.union(before[late], own[late]).place(before[late])
+    order = late[np.lexsort((lengths[late], group))]
+    longest = order[np.flatnonzero(np.diff(np.sort(group), append=-1))]
+    return Intervals.union(before[longest], own[longest])
 
 
 def _of_last_in_steps(steps: StepTimes, before: Ints, own: Ints) -> float:
