@@ -17,7 +17,7 @@ import gpuprof
 from gpuprof.analyze.findings.engine import Findings
 from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, Verdict
 from gpuprof.analyze.findings.promises import Outcome, Score
-from gpuprof.analyze.findings.text import explanation, plain, score_text
+from gpuprof.analyze.findings.text import explanation, plain, repair, score_text
 
 STEPS = 12
 
@@ -126,6 +126,29 @@ def test_what_the_backward_pass_waits_for_before_an_operation_is_no_cause_of_its
         exchange(hosts, 2)
         finish(hosts, begins)
     assert Rule.WAITING not in {each.rule for each in findings(tmp_path, hosts)}
+
+
+@pytest.mark.parametrize(("built_in", "is_sleep"), [("time.sleep", True), ("sock.recv", False)])
+def test_a_built_in_function_of_a_slow_rank_has_the_place_of_its_caller(
+    built_in: str, is_sleep: bool, tmp_path: Path
+) -> None:
+    hosts = train_ranks((20, 20), steps=0)
+    for _ in range(STEPS):
+        begins = [host.now_ns for host in hosts]
+        with hosts[1].function("poll (train.py:60)", f"{built_in} (built-in)"):
+            hosts[1].work(30 * MS)
+        for host in hosts:
+            compute(host, 20)
+        with ExitStack() as calls:
+            for host in hosts:
+                calls.enter_context(host.span(ALL_REDUCE))
+            for host, ends in zip(hosts, [max(each.now_ns for each in hosts)] * 2, strict=True):
+                host.work(ends + 2 * MS - host.now_ns)
+        finish(hosts, begins)
+    (finding,) = (each for each in findings(tmp_path, hosts) if each.rule is Rule.SLOW_RANK)
+    assert finding.values["function"] == f"{built_in} (built-in)"
+    assert finding.values["caller"] == finding.places.function == "poll (train.py:60)"
+    assert repair(finding).startswith("remove the sleep") is is_sleep
 
 
 def test_gradients_that_are_exchanged_in_each_pass_gain_all_but_the_last(tmp_path: Path) -> None:

@@ -187,6 +187,8 @@ def _slow_rank_title(values: Values) -> str:
     others = "the other rank waits" if values["others"] == 1 else f"{values['others']} other ranks wait"
     function = values.get("function")  # missing in older results
     where = "" if function is None else f", mostly because of {function}"
+    if values.get("caller") is not None:
+        where += f", called by {values['caller']}"
     return f"Rank {values['rank']} is slow: {others} for it in collective operations{where}"
 
 
@@ -194,6 +196,8 @@ def _slow_rank_fix(values: Values) -> str:
     fix = "give each rank the same amount of work, as batches of equal length"
     if values.get("function") is None:
         return fix
+    if str(values["function"]).startswith("time.sleep"):
+        return f"remove the sleep; or {fix}"
     return f"make {escape_text(values['function'])} as fast as on the other ranks; or {fix}"
 
 

@@ -55,6 +55,13 @@ _TIME_OF_FUNCTIONS = """
         (SELECT count(DISTINCT process_id) FROM samples) AS sampled
     FROM inside GROUP BY frame ORDER BY frame
 """
+_CALLER = """
+    SELECT frames[list_position(frames, {function}) - 1] AS caller FROM stacks
+    WHERE thread_id = process_id AND process_id = {process} AND t_ns >= {begin} AND t_ns < {end}
+        AND list_position(frames, {function}) > 1
+    GROUP BY caller ORDER BY sum(duration_ns) DESC, caller LIMIT 1
+"""
+_BUILT_IN = " (built-in)"  # what ends the name of a function without a file
 _LEAST_MATCHED = 0.9  # of the collectives of the rank with most of them
 _MOST_BUCKETS = 3  # a step; more are small enough to run next to the backward pass
 _MOST_OF_LATENESS = 0.6  # of the time by which a rank is later, to be named
@@ -98,15 +105,17 @@ def slow_rank(record: ProgramRecord) -> list[Draft] | Missing:
         record.figure("collectives", "count", _COUNT_OF_COLLECTIVES, **own_of),
     )
     function = _slow_function(record, record.steps, [each.process_id for each in others], time.total_ns)
+    caller = _caller(record, record.steps, function)
     values = {
         "rank": last.rank,
         "function": function,
+        "caller": caller,
         "others": len(others),
         "own_share": last.collectives,
         "others_share": float(np.median([each.collectives for each in others])),
     }
     gain = TimeRange(max(low, 0.0), max(gain.high_ns, 0.0))
-    places = Places(function=function)
+    places = Places(function=caller or function)
     return [Draft(Rule.SLOW_RANK, values, time, kind, gain, evidence, places, explained)]
 
 
@@ -125,6 +134,14 @@ def _slow_function(
     chosen = np.flatnonzero(excess >= max(_MOST_OF_LATENESS * lateness_ns, 1))
     depths = columns["depth"].astype(np.int64)
     return str(names[chosen[depths[chosen].argmax()]]) if len(chosen) else None
+
+
+def _caller(record: ProgramRecord, steps: StepTimes, function: str | None) -> str | None:
+    """Return the function that calls a built-in one, which has no file; None for another."""
+    if function is None or not function.endswith(_BUILT_IN):
+        return None
+    found = record.fetch(_CALLER, process=record.process_id, function=function, **_range_of(steps))
+    return str(found["caller"][0]) if len(found["caller"]) else None
 
 
 def _range_of(steps: StepTimes) -> dict[str, int]:
