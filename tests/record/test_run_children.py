@@ -31,6 +31,7 @@ from gpuprof.run.child_facts import (
     with_child_facts,
 )
 from gpuprof.run.facts import notes_of
+from gpuprof.run.meta import is_complete
 
 RUN = ("-m", "gpuprof", "run")
 PACKAGE = str(Path(gpuprof.__file__).parents[1])
@@ -523,9 +524,19 @@ def test_names_go_to_the_processes_that_have_a_rank() -> None:
     run = decoded(1, 2)
     run |= {"names": ["process 1", "process 2", "a"]}
     run |= {"tree": {"parent": np.array([-1, 0, -1]), "name": np.array([0, 2, 1], dtype=np.int32)}}
-    name_processes(run, [{"process_id": 2, "rank": 0}, {"process_id": 7, "rank": 1}])
-    assert run["processes"] == [{"process_id": 1}, {"process_id": 2, "rank": 0, "name": "rank 0"}]
+    ranks = [{"process_id": 2, "rank": 0, "world_size": 2}, {"process_id": 7, "rank": 1}]
+    name_processes(run, ranks)
+    named = {"process_id": 2, "rank": 0, "name": "rank 0", "world_size": 2}
+    assert run["processes"] == [{"process_id": 1}, named]
     assert [run["names"][name] for name in run["tree"]["name"]] == ["process 1", "a", "rank 0 (process 2)"]
+
+
+@pytest.mark.parametrize(("rank", "expected"), [({"rank": 1}, False), ({}, True)])
+def test_a_run_is_incomplete_if_a_rank_was_killed(rank: dict[str, int], expected: bool) -> None:
+    """Another child process, as a worker, may be killed at its end."""
+    run = decoded(1, 2) | {"totals": {"dropped_events": 0, "damaged_events": 0}, "damage": []}
+    run["processes"][1] |= {"closed": False, **rank}
+    assert is_complete({"closed": True}, run) is expected
 
 
 def test_another_profiler_runs_alone() -> None:

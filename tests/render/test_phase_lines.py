@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from gpuprof.analyze.phases import (
     WAIT_FOR_WORKERS,
     WAIT_IN_BACKWARD,
@@ -70,7 +72,8 @@ def test_of_many_ranks_the_extreme_ones_are_shown() -> None:
         (
             "3 ranks",
             "8 steps each, median 3.00 s (rank 0) to 4.00 s (rank 1), "
-            "collectives 12.5% (rank 1) to 50.0% (rank 0), the others wait for rank 1",
+            "collectives run in 12.5% (rank 1) to 50.0% (rank 0) of the time, also next to other parts, "
+            "the others wait for rank 1",
         ),
         (
             "mean step",
@@ -98,7 +101,7 @@ def test_operations_next_to_the_calls_of_the_model_keep_their_fraction() -> None
     steps = dataclasses.replace(STEPS, waits={WAIT_IN_BACKWARD: 0.3})
     ranks = tuple(RankSteps(number, 100 + number, steps, 0.7 - number / 2, 0.001) for number in range(2))
     found = dict(phase_lines(Phases(SECOND, SECOND, None, None, 0, 0, ranks)))
-    assert "collectives 20.0% (rank 1) to 70.0% (rank 0)" in found["2 ranks"]
+    assert "20.0% (rank 1) to 70.0% (rank 0)" in found["2 ranks"]
     assert found["waits"] == "in the backward pass 30.0%"
 
 
@@ -113,6 +116,25 @@ def test_wall_times_of_ranks_have_names() -> None:
     assert phase_lines(main) == [("wall time", f"{of_ranks}, rank 0 4.00 s")]
     alone = dataclasses.replace(main, rank_walls_ns={0: 4 * SECOND})
     assert phase_lines(alone) == [("wall time", "4.00 s")]
+
+
+def test_equal_figures_of_ranks_are_printed_once() -> None:
+    ranks = tuple(
+        RankSteps(number, 100 + number, dataclasses.replace(STEPS, median_ns=3.5 * SECOND + number), 0.0)
+        for number in range(2)
+    )
+    walls = {0: 4 * SECOND, 1: 4 * SECOND + 1}
+    lines = dict(phase_lines(Phases(SECOND, SECOND, None, None, 0, 0, ranks, rank_walls_ns=walls)))
+    assert lines["2 ranks"] == "8 steps each, median 3.50 s"
+    assert lines["wall time"] == "4.00 s each, launcher 1.00 s"
+
+
+@pytest.mark.parametrize(("missing", "words"), [((1,), "rank 1 was"), ((1, 4, 5, 6), "ranks 1, 4 to 6 were")])
+def test_missing_ranks_are_in_the_first_lines(missing: tuple[int, ...], words: str) -> None:
+    ranks = (RankSteps(0, 100, STEPS, 0.8, 0.8),)
+    lines = dict(phase_lines(Phases(SECOND, SECOND, None, None, 0, 0, ranks, missing_ranks=missing)))
+    assert lines["warning"].startswith(words)
+    assert "each" not in lines["1 rank"]
 
 
 def test_long_waits_of_a_step_are_shown() -> None:

@@ -135,7 +135,8 @@ class Phases:
     samples of Python stacks. `ranks` are those with steps, in order. `processor_waits` are those of the main
     process, or of the rank with most of them; None if they were not counted. `import_causes` are the imports
     by what the program itself imports, and those of functions. `rank_walls_ns` has the wall time of
-    each rank, `main_rank` is that of the main process, None of a launcher.
+    each rank, `main_rank` is that of the main process, None of a launcher. `missing_ranks` were not
+    recorded, or have no steps; those after the last one are unknown if the number of ranks was not recorded.
     """
 
     wall_ns: int
@@ -151,6 +152,7 @@ class Phases:
     import_causes: ImportCauses | None = None
     rank_walls_ns: dict[int, int] = field(default_factory=dict)
     main_rank: int | None = None
+    missing_ranks: tuple[int, ...] = ()
 
     @property
     def last_rank(self) -> RankSteps | None:
@@ -163,6 +165,11 @@ class Phases:
         shortest, *_, longest = sorted(self.ranks, key=lambda each: (each.collectives, each.rank))
         is_later = longest.collectives - shortest.collectives >= _SIGNIFICANT_DIFFERENCE
         return shortest if is_later else None
+
+    def rank_or_last(self, rank: int | None) -> RankSteps:
+        """Return a rank; without it, the one that the others wait for, or the first one."""
+        own = (each for each in self.ranks if each.rank == rank)
+        return next(own, self.last_rank or self.ranks[0])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -215,6 +222,7 @@ def read_phases(run: RunFolder) -> Phases | None:
         processor_waits=None if is_trace else read_processor_waits(run, recorded, end_ns - begin_ns),
         rank_walls_ns={rank: times[each][1] - times[each][0] for rank, each in numbered},
         main_rank=next((rank for rank, each in numbered if each == process_id), None),
+        missing_ranks=_missing_ranks(run.meta, [each.rank for each in ranks]),
     )
 
 
@@ -281,6 +289,14 @@ def ranks_of(meta: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Return the ranks and process ids of the processes that a launcher has numbered, in order of rank."""
     processes = meta.get("processes") or ()
     return sorted({(each["rank"], each["process_id"]) for each in processes if "rank" in each})
+
+
+def _missing_ranks(meta: Mapping[str, Any], with_steps: Sequence[int]) -> tuple[int, ...]:
+    if not with_steps:
+        return ()
+    sizes = [each["world_size"] for each in meta.get("processes") or () if "world_size" in each]
+    count = max([*sizes, *(rank + 1 for rank, _ in ranks_of(meta))])
+    return tuple(sorted(set(range(count)) - set(with_steps)))
 
 
 def _imports(run: RunFolder, process_id: Any) -> dict[str, int] | None:

@@ -141,7 +141,8 @@ class ChildRecording(Recording):
         # What a forkserver forks imports PyTorch for itself, so it has sources and an end of its own.
         self._process_id = os.getpid()
         self._facts = {**self._facts, "process_id": self._process_id}
-        self._facts.pop("rank", None)
+        for fact in ("rank", "world_size"):
+            self._facts.pop(fact, None)
         self._facts_file = _new_facts_file(self.path / SEGMENTS)
         at_end_of_child(self.stop)
 
@@ -164,11 +165,18 @@ class ChildRecording(Recording):
         # A launcher gives each process its own; what a rank starts has inherited the number.
         if rank is not None and rank != self._rank_around:
             self._facts["rank"] = rank
+            if (ranks := _number("WORLD_SIZE")) is not None:
+                self._facts["world_size"] = ranks
         if "torch" in sys.modules or "rank" in self._facts or self._notes:
             with contextlib.suppress(OSError):
                 super()._save(closed=closed)
 
 
 def _rank() -> int | None:
-    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or ""
-    return int(rank) if rank.isdecimal() else None
+    return _number("RANK", "LOCAL_RANK")
+
+
+def _number(*variables: str) -> int | None:
+    """Return the number in the first of these environment variables that is set."""
+    value = next(filter(None, map(os.environ.get, variables)), "")
+    return int(value) if value.isdecimal() else None

@@ -11,7 +11,13 @@ from gpuprof.analyze.processor_waits import Contention, WaitsOf
 from gpuprof.render.page import escaped
 from gpuprof.run.import_times import FIRST_STEP, LATER, START_UP
 from gpuprof.text.sanitize import escape_text
-from gpuprof.text.units import counted, format_duration, format_duration_range, format_share
+from gpuprof.text.units import (
+    counted,
+    format_duration,
+    format_duration_range,
+    format_missing_ranks,
+    format_share,
+)
 
 if TYPE_CHECKING:
     from gpuprof.analyze.import_causes import ImportedPackage
@@ -43,6 +49,7 @@ _CONTENTION_TEXTS = {
     Contention.OTHER_PROGRAMS: "processes that were not recorded ran",
     Contention.UNKNOWN: "processes that were not recorded ran, or more threads than processors",
 }
+_LACKS_RANKS = "waits for them have no cause in this run"
 _STEP_TEXTS = {"training": "step", "forward": "forward call", "unknown": "step"}
 
 
@@ -73,6 +80,8 @@ def phase_lines(phases: Phases) -> list[tuple[str, str]]:
     lines.append(("imports", _imports_by_functions(phases)))
     if phases.processor_waits is not None:
         lines.append(("warning", _processor_waits(phases.processor_waits, of_rank=bool(phases.ranks))))
+    if phases.missing_ranks:
+        lines.append(("warning", f"{format_missing_ranks(phases.missing_ranks)}: {_LACKS_RANKS}"))
     if phases.ranks:
         lines.append((counted(len(phases.ranks), "rank"), _steps_of_ranks(phases)))
         lines += [("mean step", _parts_of_ranks(phases.ranks)), ("waits", _waits_of_ranks(phases.ranks))]
@@ -103,9 +112,10 @@ def _ranks_before(phases: Phases) -> str:
     if not walls or (len(walls) == 1 and phases.main_rank is not None):
         return ""
     (low, least), (high, most) = walls[0], walls[-1]
-    text = f"{format_duration(low)} (rank {least})"
+    first, last = format_duration(low), format_duration(high)
+    text = f"{first} (rank {least})"
     if len(walls) > 1:
-        text += f" to {format_duration(high)} (rank {most})"
+        text = f"{first} each" if first == last else f"{text} to {last} (rank {most})"
     return f"{text}, {'launcher' if phases.main_rank is None else f'rank {phases.main_rank}'} "
 
 
@@ -189,15 +199,19 @@ def _steps_of_ranks(phases: Phases) -> str:
     ranks = phases.ranks
     fewest, most = (choose(each.steps.count for each in ranks) for choose in (min, max))
     count = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    words = [f"{count} {_STEP_TEXTS[ranks[0].steps.kind]}{'' if most == 1 else 's'} each"]
+    each_has = " each" if len(ranks) > 1 else ""
+    words = [f"{count} {_STEP_TEXTS[ranks[0].steps.kind]}{'' if most == 1 else 's'}{each_has}"]
     fast, slow = (choose(ranks, key=lambda each: each.steps.median_ns) for choose in (min, max))
-    median = f"median {format_duration(fast.steps.median_ns)}"
-    if slow is not fast:
-        median += f" (rank {fast.rank}) to {format_duration(slow.steps.median_ns)} (rank {slow.rank})"
-    words.append(median)
+    shortest, longest = (format_duration(each.steps.median_ns) for each in (fast, slow))
+    of_both = f" (rank {fast.rank}) to {longest} (rank {slow.rank})"
+    words.append(f"median {shortest}{'' if shortest == longest else of_both}")
     if any(each.collectives for each in ranks):
         shares = [(each.collectives, each.rank) for each in ranks]
-        words += [] if _has_waiting(ranks) else [f"collectives {_least_to_most(shares)}"]
+        words += (
+            []
+            if _has_waiting(ranks)
+            else [f"collectives run in {_least_to_most(shares)} of the time, also next to other parts"]
+        )
         if phases.last_rank is not None:
             others = [each.rank for each in ranks if each != phases.last_rank]
             who = f"rank {others[0]} waits" if len(others) == 1 else "the others wait"

@@ -17,7 +17,7 @@ from gpuprof.record.program_settings import ProgramSettings
 from gpuprof.run.facts import notes_of, statuses_of
 
 _EXPECTED: dict[str, type] = {"notes": list, "layer_types": dict, "sources": dict, "gpu": dict}
-_EXPECTED |= {"settings": dict, "rank": int, "torch": str, "joined": bool}
+_EXPECTED |= {"settings": dict, "rank": int, "world_size": int, "torch": str, "joined": bool}
 
 
 def read_child_facts(segments: Path) -> tuple[list[dict[str, Any]], list[Damage]]:
@@ -44,15 +44,17 @@ def _known(facts: dict[str, Any]) -> dict[str, Any]:
 
 def name_processes(decoded: dict[str, Any], children: list[dict[str, Any]]) -> None:
     """Name the processes that a launcher has numbered, in their list and in the tree."""
-    ranks = {child["process_id"]: child["rank"] for child in children if "rank" in child}
+    ranks = {child["process_id"]: child for child in children if "rank" in child}
     if not ranks:
         return
     tree = decoded["tree"]
     roots = (row for row, parent in enumerate(tree["parent"]) if parent < 0)
     for process, root in zip(decoded["processes"], roots, strict=True):
-        rank = ranks.get(process["process_id"])
-        if rank is not None:
+        child = ranks.get(process["process_id"])
+        if child is not None:
+            rank = child["rank"]
             process |= {"rank": rank, "name": f"rank {rank}"}
+            process |= {"world_size": child["world_size"]} if "world_size" in child else {}
             tree["name"][root] = len(decoded["names"])
             decoded["names"].append(f"rank {rank} (process {process['process_id']})")
 

@@ -28,7 +28,7 @@ def meta_of(
     return {
         "format_version": FORMAT_VERSION,
         "gpuprof": facts.get("gpuprof"),
-        "complete": _is_complete(facts, decoded),
+        "complete": is_complete(facts, decoded),
         "origin_unix_ns": str(origin + _clock_difference(facts, path)),
         "duration_ns": max((process["end_ns"] for process in processes), default=0),
         "command": facts.get("command"),
@@ -80,9 +80,13 @@ def _clock_difference(facts: dict[str, Any], path: Path) -> int:
         ) from None
 
 
-def _is_complete(facts: dict[str, Any], decoded: dict[str, Any]) -> bool:
-    """Whether the recording was ended in order and nothing that it wrote is missing."""
+def is_complete(facts: dict[str, Any], decoded: dict[str, Any]) -> bool:
+    """Whether the recording was ended in order, also that of each rank, and nothing that it wrote is missing.
+
+    Other child processes may be killed at their end, as workers are.
+    """
     totals = decoded["totals"]
     lost = totals["dropped_events"] + totals["damaged_events"] + len(decoded["damage"])
     lost += len(gpu_losses(facts.get("gpu")))
-    return bool(facts.get("closed")) and lost == 0
+    ranks_ended = all(process.get("closed", True) for process in decoded["processes"] if "rank" in process)
+    return bool(facts.get("closed")) and ranks_ended and lost == 0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 Units = tuple[tuple[float, str], ...]
@@ -70,6 +71,15 @@ def format_count(count: int) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun; without `plural`, that is the noun with an s."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def format_missing_ranks(ranks: Sequence[int]) -> str:
+    """Return that ranks are missing: their numbers in order, stretches of them by their ends."""
+    places = [place for place, rank in enumerate(ranks) if not place or rank != ranks[place - 1] + 1]
+    stretches = [ranks[begin:end] for begin, end in zip(places, [*places[1:], len(ranks)], strict=True)]
+    words = [f"{each[0]} to {each[-1]}" if len(each) > 2 else ", ".join(map(str, each)) for each in stretches]
+    who = f"rank {words[0]} was" if len(ranks) == 1 else f"ranks {', '.join(words)} were"
+    return f"{who} not recorded, or had no steps"
 
 
 def format_quantity(value: float | None) -> str:

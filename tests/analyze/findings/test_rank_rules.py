@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from simulated_ranks import compute, exchange, finish, train_ranks, write_ranks
+from run_edits import change_meta
+from simulated_ranks import ALL_REDUCE, compute, exchange, finish, train_ranks, write_ranks
 from simulated_training import MS, TrainingHost, settings
 
 import gpuprof
 from gpuprof.analyze.findings.engine import Findings
 from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, Verdict
-from gpuprof.analyze.findings.text import explanation, plain
+from gpuprof.analyze.findings.promises import Outcome, Score
+from gpuprof.analyze.findings.text import explanation, plain, repair, score_text
 
 STEPS = 12
 
@@ -94,6 +97,60 @@ def test_the_causes_on_a_slow_rank_are_found_too(tmp_path: Path) -> None:
         assert finding.gain.run.low_ns <= real_ns <= finding.gain.run.high_ns
 
 
+def test_a_rank_that_is_late_for_operations_at_the_same_time_is_late_once(tmp_path: Path) -> None:
+    """Its 25 ms of work delay both operations of a backward pass, which are 8 ms apart on each rank."""
+    hosts = train_ranks((20, 45), steps=0)
+    for _ in range(STEPS):
+        begins = [host.now_ns for host in hosts]
+        for host, work in zip(hosts, (20, 45), strict=True):
+            compute(host, work)
+        arrivals = [host.now_ns for host in hosts]
+        ends = max(arrivals) + 10 * MS
+        for host, arrival in zip(hosts, arrivals, strict=True):
+            with host.span(ALL_REDUCE):
+                host.work(8 * MS)
+                with host.span(ALL_REDUCE):
+                    host.sleep(ends - arrival - 8 * MS)
+        finish(hosts, begins)
+    assert only(findings(tmp_path, hosts)).cost_step_ns == 25 * MS
+
+
+def test_what_the_backward_pass_waits_for_before_an_operation_is_no_cause_of_its_own(tmp_path: Path) -> None:
+    hosts = train_ranks((20, 20), steps=0)
+    for _ in range(STEPS):
+        begins = [host.now_ns for host in hosts]
+        for host in hosts:
+            compute(host, 20)
+            with host.function("run_backward (torch/autograd/graph.py:1)"):
+                host._pass(9 * MS, on_processor=False)
+        exchange(hosts, 2)
+        finish(hosts, begins)
+    assert Rule.WAITING not in {each.rule for each in findings(tmp_path, hosts)}
+
+
+@pytest.mark.parametrize(("built_in", "is_sleep"), [("time.sleep", True), ("sock.recv", False)])
+def test_a_built_in_function_of_a_slow_rank_has_the_place_of_its_caller(
+    built_in: str, is_sleep: bool, tmp_path: Path
+) -> None:
+    hosts = train_ranks((20, 20), steps=0)
+    for _ in range(STEPS):
+        begins = [host.now_ns for host in hosts]
+        with hosts[1].function("poll (train.py:60)", f"{built_in} (built-in)"):
+            hosts[1].work(30 * MS)
+        for host in hosts:
+            compute(host, 20)
+        with ExitStack() as calls:
+            for host in hosts:
+                calls.enter_context(host.span(ALL_REDUCE))
+            for host, ends in zip(hosts, [max(each.now_ns for each in hosts)] * 2, strict=True):
+                host.work(ends + 2 * MS - host.now_ns)
+        finish(hosts, begins)
+    (finding,) = (each for each in findings(tmp_path, hosts) if each.rule is Rule.SLOW_RANK)
+    assert finding.values["function"] == f"{built_in} (built-in)"
+    assert finding.values["caller"] == finding.places.function == "poll (train.py:60)"
+    assert repair(finding).startswith("remove the sleep") is is_sleep
+
+
 def test_gradients_that_are_exchanged_in_each_pass_gain_all_but_the_last(tmp_path: Path) -> None:
     hosts = train_ranks((20, 20), passes=4, transfer=15)
     finding = only(findings(tmp_path, hosts))
@@ -143,6 +200,20 @@ def test_a_single_rank_of_several_does_not_know_who_is_slow(tmp_path: Path) -> N
     assert (result.verdict, result.missing, found.missing_ranks) == (Verdict.UNKNOWN, Missing.RANKS, (0,))
 
 
+@pytest.mark.parametrize(("works", "number"), [((20,), 0), ((20, 20), 0)])
+def test_a_rank_after_the_last_recorded_one_may_be_the_slow_one(
+    works: tuple[float, ...], number: int, tmp_path: Path
+) -> None:
+    path = write_ranks(tmp_path, train_ranks(works))
+    meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+    change_meta(path, processes=[{**each, "world_size": len(works) + 1} for each in meta["processes"]])
+    found = gpuprof.open(path).findings()
+    (result,) = [each for each in found.results if each.rule is Rule.SLOW_RANK]
+    assert (result.verdict, result.missing) == (Verdict.UNKNOWN, Missing.RANKS)
+    assert (found.rank, found.missing_ranks) == (number, (len(works),))
+    assert f"slow rank: rank {len(works)} was not recorded" in explanation(found, "r.gpuprof")
+
+
 def test_ranks_with_different_operations_are_not_compared(tmp_path: Path) -> None:
     hosts = train_ranks((20, 45))
     hosts[0].spans = [each for each in hosts[0].spans if each["span_id"] % 5 != 4]
@@ -176,3 +247,30 @@ def test_each_figure_is_what_its_query_returns(hosts: list[TrainingHost], tmp_pa
         assert finding.evidence
         for figure in finding.evidence:
             assert run.sql(figure.sql).fetchall() == [(figure.value,)]
+
+
+def scored(folder: Path, old: Sequence[float], new: Sequence[float], numbers: Sequence[int]) -> Score:
+    runs = []
+    for name, works, own in (("old", old, range(len(old))), ("new", new, numbers)):
+        (folder / name).mkdir()
+        runs.append(gpuprof.open(write_ranks(folder / name, train_ranks(works), list(own))))
+    before, after = runs
+    return after.score(before)
+
+
+def test_the_steps_of_the_rank_that_was_slow_are_compared(tmp_path: Path) -> None:
+    """The causes of the old run are those of rank 1; of the new one, whose ranks are equal, of rank 0."""
+    score = scored(tmp_path, (20, 45), (20, 20), (0, 1))
+    (promise,) = score.promises
+    assert (promise.outcome, promise.got_ns, score.rank) == (Outcome.HIT, 25 * MS, 1)
+    assert promise.got is not None
+    assert (score.old_mean_step_ns, score.new_mean_step_ns) == (58 * MS, 33 * MS)
+
+
+def test_a_rank_that_is_not_in_the_new_run_is_not_compared(tmp_path: Path) -> None:
+    score = scored(tmp_path, (20, 45), (20,), (0,))
+    (promise,) = score.promises
+    assert (promise.outcome, promise.got_ns, promise.got) == (Outcome.UNKNOWN, None, None)
+    assert score.new_mean_step_ns is None
+    assert "fewer than five steps" not in score_text(score)
+    assert "rank 1" in score_text(score).split("got")[1]

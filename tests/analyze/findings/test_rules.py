@@ -16,7 +16,7 @@ import gpuprof
 from gpuprof.analyze.findings.engine import Findings
 from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, Verdict
 from gpuprof.analyze.findings.messages import FACTORS, FIXES, MEANINGS_OF_FACTORS, RULES, TITLES
-from gpuprof.analyze.findings.text import explanation
+from gpuprof.analyze.findings.text import explanation, repair, title
 from gpuprof.analyze.whatif.step_gain import REPLAY_ERROR
 from gpuprof.text.messages import Messages
 
@@ -303,6 +303,27 @@ def test_a_function_of_a_library_is_found_with_the_function_that_calls_it(tmp_pa
     assert finding.values["function"] == "Module.log (lightning/module.py:386)"
     assert finding.values["caller"] == "training_step (train.py:5)"
     assert "training_step (train.py:5)" in explanation(found, "r.gpuprof")
+
+
+@pytest.mark.texts
+@pytest.mark.parametrize(("read_us", "is_cost"), [(10, False), (9_000, True)])
+def test_short_reads_are_not_the_cause_of_a_function_that_logs(
+    read_us: int, is_cost: bool, tmp_path: Path
+) -> None:
+    """Short reads of the caller are in the time of a sample whose end is in the function that logs."""
+    host = TrainingHost(settings=settings())
+    for _ in range(STEPS):
+        with host.step(), host.function("training_step (train.py:5)"):
+            with host.span("model", "layer"):
+                host.operator("aten::mm", 20 * MS)
+            with host.function("Module.log (lightning/module.py:386)"):
+                host.operator("aten::item", read_us * 1_000)
+                host.work(10 * MS - read_us * 1_000)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    finding = next(each for each in found if each.rule is Rule.LOGGING)
+    assert finding.values["read_share"] == pytest.approx(read_us / 10_000, rel=0.01)
+    assert ("tolist" in repair(finding)) is is_cost
+    assert title(finding).startswith("Each step reads") is is_cost
 
 
 def with_waited_time(

@@ -29,10 +29,12 @@ _IN_EACH_STEP = 0.8
 _LEAST_CERTAIN = 0.5  # of a function's waits
 _LEAST_UNCERTAIN = 0.01  # of the time in steps; less would be no finding either
 _LEAST_PART = 0.005  # of the time in steps; less cannot become a finding
+# The call of the autograd engine, with frames of native functions and without.
+_BACKWARD = ("run_backward (built-in)", "run_backward (torch/autograd/")
 # Files of packages that write logs: directories, or modules of the standard library.
 _LOGGING = ("logging/", "tensorboard/", "tensorboardX/", "torch/utils/tensorboard/", "wandb/", "mlflow/")
 _READS = """
-    SELECT start_ns FROM spans
+    SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans
     WHERE process_id = {process} AND thread_id = {thread} AND name = 'aten::item' ORDER BY start_ns
 """
 _COUNT_OF_READS = """
@@ -88,7 +90,9 @@ def logging(record: ProgramRecord) -> list[Draft] | Missing:
         return Missing.LAYERS  # without them, a trace's ranges may be parts of the model
     columns = record.fetch(_READS, process=record.process_id, thread=record.main_thread)
     reads = columns["start_ns"].astype(np.int64)
-    reads = reads[record.in_model.place(reads) < 0]
+    outside = record.in_model.place(reads) < 0
+    reads = reads[outside]
+    reading = Intervals.union(reads, columns["end_ns"].astype(np.int64)[outside])
     warm = record.steps.warm
     of_steps = np.searchsorted(reads, warm.end_ns) - np.searchsorted(reads, warm.begin_ns)
     all_reads = float(np.median(of_steps))
@@ -97,7 +101,13 @@ def logging(record: ProgramRecord) -> list[Draft] | Missing:
         counts = _count_inside(stretch, record.steps, reads)
         is_logged = stretch.time.covered_ns(warm.begin_ns, warm.end_ns) > 0
         if float(np.mean((counts > 0) | (is_logged & stretch.logs))) >= _IN_EACH_STEP:
-            drafts.append(_logging_draft(record, stretch, float(np.median(counts)), all_reads))
+            share = reading.covered_ns(stretch.time.begin_ns, stretch.time.end_ns).sum()
+            values = {
+                "reads": float(np.median(counts)),
+                "all_reads": all_reads,
+                "read_share": float(share) / stretch.time.total_ns,
+            }
+            drafts.append(_logging_draft(record, stretch, values))
     return drafts
 
 
@@ -115,6 +125,10 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
     # Other rules look at waits for other ranks.
     own = record.collectives(record.process_id)
     outside &= ~stacks.is_inside(Intervals.union(own.begin_ns[~own.on_gpu], own.end_ns[~own.on_gpu]))
+    if len(own):
+        # So is what the backward pass waits for before an operation begins, and after it.
+        is_backward = [any(each in "".join(frames[-1:]) for each in _BACKWARD) for frames in stacks.frames]
+        outside &= ~np.array(is_backward, dtype=bool)[stacks.stack]
     drafts, is_unknown = [], False
     for function, samples in _by_function(stacks, outside):
         time = stacks.covered(samples).without(record.in_model)
@@ -151,7 +165,7 @@ def _by_function(stacks: SampledStacks, chosen: Any) -> Iterator[tuple[tuple[str
             yield pair, own
 
 
-def _logging_draft(record: ProgramRecord, stretch: Stretch, reads: float, all_reads: float) -> Draft:
+def _logging_draft(record: ProgramRecord, stretch: Stretch, of_reads: dict[str, float]) -> Draft:
     error = record.sampling_error_ns(stretch.time) if stretch.is_sampled else 0.0
     kind, gain, explained = record.without(stretch.time, error_ns=error)
     values = {
@@ -159,8 +173,7 @@ def _logging_draft(record: ProgramRecord, stretch: Stretch, reads: float, all_re
         "line": stretch.line,
         "span": stretch.span,
         "caller": stretch.caller,
-        "reads": reads,
-        "all_reads": all_reads,
+        **of_reads,
         "logs": stretch.logs,
     }
     places = Places(spans=stretch.spans, function=stretch.function, line=stretch.line)

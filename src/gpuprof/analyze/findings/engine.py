@@ -44,7 +44,7 @@ from gpuprof.analyze.findings.moved_bytes import fp32_norms, lookups, padding
 from gpuprof.analyze.findings.operators import slow_operators, small_batch
 from gpuprof.analyze.findings.optimizer import optimizer, zeroing
 from gpuprof.analyze.findings.places import located
-from gpuprof.analyze.findings.ranks import accumulation, buckets, missing_ranks, slow_rank
+from gpuprof.analyze.findings.ranks import accumulation, buckets, slow_rank
 from gpuprof.analyze.findings.record import ProgramRecord
 from gpuprof.analyze.whatif.step_gain import FEWEST_STEPS, step_interval
 
@@ -146,13 +146,13 @@ def is_searched(meta: Mapping[str, Any]) -> bool:
     return ((meta.get("totals") or {}).get("spans") or 0) <= MOST_CALLS
 
 
-def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
-    """Ask all rules about the main process of a run, or about the rank that the others wait for.
+def find(folder: RunFolder, rerun: Rerunner | None = None, rank: int | None = None) -> Findings:
+    """Ask all rules about the main process of a run, or about a rank: `rank`, or the one others wait for.
 
     With `rerun`, gains are measured again where that is possible, and rules that need it are asked, too.
     Raises RunError for a damaged run.
     """
-    record = ProgramRecord(folder)
+    record = ProgramRecord(folder, rank)
     kept: list[tuple[Draft, Finding]] = []
     unlisted: list[Finding] = []
     results = []
@@ -181,7 +181,7 @@ def find(folder: RunFolder, rerun: Rerunner | None = None) -> Findings:
         step_ns=step_ns,
         mean_step_ns=None if record.steps is None else record.steps.warm.mean_ns,
         rank=record.rank,
-        missing_ranks=missing_ranks(record),
+        missing_ranks=() if record.phases is None else record.phases.missing_ranks,
         processor_waits=_processor_waits(record),
         unlisted=tuple(unlisted),
     )

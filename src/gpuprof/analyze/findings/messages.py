@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from gpuprof.text.messages import Messages, Values
 from gpuprof.text.sanitize import escape_text
-from gpuprof.text.units import counted, format_duration, format_quantity, format_share
+from gpuprof.text.units import (
+    counted,
+    format_duration,
+    format_missing_ranks,
+    format_quantity,
+    format_share,
+)
 
 _MOSTLY = 0.5
 _FORMATS = {"ns": format_duration, "quantity": format_quantity}
@@ -77,8 +83,24 @@ def _logging_title(values: Values) -> str:
         reads = round(values["reads"])
         every = max(round(values.get("all_reads", 0)), reads)  # missing in older results
         what = f"Each step reads {counted(every, 'value')} of tensors with .item()"
+        if values.get("span") is None and values.get("function") and not _costs_reads(values):
+            # Of a sample, only the end has a known function: short reads before it may be elsewhere.
+            read = counted(every, "value")
+            return f"Each step spends time in {where}, more than for reading {read} of tensors with .item()"
         return f"{what} in {where}" if every == reads else f"{what}, about {reads} of them in {where}"
     return f"Each step writes logs in {where}"
+
+
+def _costs_reads(values: Values) -> bool:
+    """Whether the reads themselves are most of the time; also for older results, which do not have it."""
+    return values["reads"] >= 1 and float(values.get("read_share", 1.0)) >= _MOSTLY
+
+
+def _logging_fix(values: Values) -> str:
+    fix = "log every 50th step only"
+    if not _costs_reads(values):
+        return fix
+    return f"{fix}, or collect tensors and read them together:\ntorch.stack(values).tolist()"
 
 
 def _collections_title(values: Values) -> str:
@@ -165,6 +187,8 @@ def _slow_rank_title(values: Values) -> str:
     others = "the other rank waits" if values["others"] == 1 else f"{values['others']} other ranks wait"
     function = values.get("function")  # missing in older results
     where = "" if function is None else f", mostly because of {function}"
+    if values.get("caller") is not None:
+        where += f", called by {values['caller']}"
     return f"Rank {values['rank']} is slow: {others} for it in collective operations{where}"
 
 
@@ -172,6 +196,8 @@ def _slow_rank_fix(values: Values) -> str:
     fix = "give each rank the same amount of work, as batches of equal length"
     if values.get("function") is None:
         return fix
+    if str(values["function"]).startswith("time.sleep"):
+        return f"remove the sleep; or {fix}"
     return f"make {escape_text(values['function'])} as fast as on the other ranks; or {fix}"
 
 
@@ -236,10 +262,7 @@ FIXES = Messages(
             "# TORCH_LOGS=recompiles prints what has changed, such as a shape or a number"
         ),
         "collections": _collections_fix,
-        "logging": (
-            "log every 50th step only, or collect tensors and read them together:\n"
-            "torch.stack(values).tolist()"
-        ),
+        "logging": _logging_fix,
         "allocations": _allocations_fix,
         "gpu_synchronization": "keep the values on the GPU, and read them every 50th step only",
         "pageable_copies": 'DataLoader(..., pin_memory=True); tensor.to("cuda", non_blocking=True)',
@@ -329,7 +352,7 @@ MISSING = Messages(
         "collections": "garbage collections were not recorded",
         "compilations": "compilations were not recorded",
         "collectives": "the ranks do not have the same collective operations",
-        "ranks": "other ranks were not recorded",
+        "ranks": lambda values: format_missing_ranks(values["ranks"]),
         "settings": "settings of the program were not recorded",
         "threads": "times of threads were not recorded",
         "kernels": "GPU work was not recorded",

@@ -26,7 +26,7 @@ from gpuprof.record.recording_folder import write_json
 
 if TYPE_CHECKING:
     from gpuprof.analyze.findings.engine import Findings
-    from gpuprof.analyze.phases import Phases
+    from gpuprof.analyze.phases import Phases, StepFigures
     from gpuprof.run.folder import RunFolder
 
 SCORE_FILE = "score.json"
@@ -82,7 +82,8 @@ class Score:
     """The promises of an old run. `together` is that of all causes that are gone, if several are.
 
     Promises and results are of the mean step (`old_mean_step_ns`, `new_mean_step_ns`); `old_step_ns` and
-    `new_step_ns` are the median ones, None without steps.
+    `new_step_ns` are the median ones, None without steps. `rank` is the one whose steps are compared, None
+    for a program without ranks.
     `kept_in` is the file with the score, None if it could not be written.
     """
 
@@ -94,38 +95,45 @@ class Score:
     kept_in: str | None
     old_mean_step_ns: float | None = None
     new_mean_step_ns: float | None = None
+    rank: int | None = None
 
 
 def score(new: RunFolder, old: RunFolder) -> Score:
     """Compare the gains that the old run's findings predict with the new run. Raises RunError.
 
-    The score is also written to the new run.
+    Both are compared by the rank in which the old run's causes were searched: the new run may have another
+    slow rank, or none. The score is also written to the new run.
     """
-    before, after = find(old), find(new)
+    before = find(old)
+    after = find(new, rank=before.rank)
     phases = _phases(old), _phases(new)
+    whole = step_difference(*(_steps_of(each, before.rank) for each in phases))
     remaining = _remaining(before, after)
     gone = [each for each, now in zip(before, remaining, strict=True) if now is None]
     of_steps = [each for each in gone if each.gain.step is not None]
-    parts = _parts(of_steps, old, new)
+    has_rank = before.rank in (None, after.rank)
+    parts = _parts(of_steps, old, new, before.rank) if has_rank else {}
     promises = []
     for each, now in zip(before, remaining, strict=True):
         of_step = each.gain.step is not None and now is None
         own = PART_OF_RULE.get(each.rule)
         part = parts.get(own) if of_step and own is not None else None
-        promise = _promise(each, now, part, *phases)
+        got = _start_difference(each, *phases) if each.gain.step is None else whole
+        promise = _promise(each, now, part, *got)
         if of_step and len(of_steps) > 1 and part is None:
             promise = replace(promise, outcome=Outcome.TOGETHER)
         promises.append(promise)
-    together = _together(of_steps, *phases) if len(of_steps) > 1 else None
+    together = _together(of_steps, whole[1]) if len(of_steps) > 1 else None
     found = Score(
         old=str(old.path),
         promises=tuple(promises),
         together=together,
         old_step_ns=before.step_ns,
-        new_step_ns=after.step_ns,
+        new_step_ns=after.step_ns if has_rank else None,
         kept_in=None,
         old_mean_step_ns=before.mean_step_ns,
-        new_mean_step_ns=after.mean_step_ns,
+        new_mean_step_ns=after.mean_step_ns if has_rank else None,
+        rank=before.rank,
     )
     return _kept(found, new, old)
 
@@ -133,6 +141,13 @@ def score(new: RunFolder, old: RunFolder) -> Score:
 def _phases(folder: RunFolder) -> Phases | None:
     with folder.reading():
         return read_phases(folder)
+
+
+def _steps_of(phases: Phases | None, rank: int | None) -> StepFigures | None:
+    """Return the steps of the main process; those of a rank for a launcher."""
+    if phases is None or phases.steps is not None:
+        return None if phases is None else phases.steps
+    return next((each.steps for each in phases.ranks if each.rank == rank), None)
 
 
 def _remaining(before: Findings, after: Findings) -> list[Finding | None]:
@@ -171,11 +186,14 @@ def _time_now(old: Finding, new: Finding) -> float:
 
 
 def _promise(
-    finding: Finding, now: Finding | None, part: PartDifference | None, old: Phases | None, new: Phases | None
+    finding: Finding,
+    now: Finding | None,
+    part: PartDifference | None,
+    got_ns: float | None,
+    got: TimeRange | None,
 ) -> Promise:
     is_of_step = finding.gain.step is not None
     predicted = finding.gain.step or _of_run(finding)
-    got_ns, got = step_difference(old, new) if is_of_step else _start_difference(finding, old, new)
     if now is None:
         return Promise(finding, is_of_step, predicted, got_ns, got, part, outcome_of(predicted, got, part))
     outcome = Outcome.NOT_REPAIRED if _time_now(finding, now) >= _SAME else Outcome.REDUCED
@@ -192,10 +210,12 @@ def _of_run(finding: Finding) -> TimeRange:
     return TimeRange(low_ns, min(high_ns, finding.cost_run_ns) if finding.cost_run_ns else high_ns)
 
 
-def _parts(gone: Sequence[Finding], old: RunFolder, new: RunFolder) -> dict[StepPart, PartDifference | None]:
+def _parts(
+    gone: Sequence[Finding], old: RunFolder, new: RunFolder, rank: int | None
+) -> dict[StepPart, PartDifference | None]:
     """Return the differences of the parts of the step that only one cause that is gone is about."""
     parts = [PART_OF_RULE.get(each.rule) for each in gone]
-    records = ProgramRecord(old), ProgramRecord(new)
+    records = ProgramRecord(old, rank), ProgramRecord(new, rank)
     return {
         part: compare_part(part, *records) for part in parts if part is not None and parts.count(part) == 1
     }
@@ -223,19 +243,17 @@ def _overlap(predicted: TimeRange, got: TimeRange | None) -> Outcome:
     return Outcome.INCONCLUSIVE if got.low_ns <= 0 < predicted.low_ns else Outcome.HIT
 
 
-def _together(
-    gone: Sequence[Finding], old: Phases | None, new: Phases | None
-) -> tuple[TimeRange, TimeRange | None, Outcome]:
+def _together(gone: Sequence[Finding], got: TimeRange | None) -> tuple[TimeRange, TimeRange | None, Outcome]:
     """Return prediction and result of several causes: their sum is an upper end only."""
     steps = [each.gain.step for each in gone if each.gain.step is not None]
     predicted = TimeRange(max(each.low_ns for each in steps), sum(each.high_ns for each in steps))
-    _, got = step_difference(old, new)
     return predicted, got, outcome_of(predicted, got)
 
 
-def step_difference(old: Phases | None, new: Phases | None) -> tuple[float | None, TimeRange | None]:
+def step_difference(
+    before: StepFigures | None, after: StepFigures | None
+) -> tuple[float | None, TimeRange | None]:
     """Return by how much the mean step became shorter, with its 90% interval."""
-    before, after = (None if each is None else each.steps for each in (old, new))
     if before is None or after is None or before.mean_ns is None or after.mean_ns is None:
         return None, None
     interval = difference_interval(
@@ -267,6 +285,7 @@ def plain_score(found: Score) -> dict[str, Any]:
         }
     return {
         "old": found.old,
+        "rank": found.rank,
         "old_step_ns": found.old_step_ns,
         "new_step_ns": found.new_step_ns,
         "old_mean_step_ns": found.old_mean_step_ns,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
-from gpuprof.analyze.phases import ranks_of
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
 
 if TYPE_CHECKING:
@@ -56,42 +55,43 @@ _TIME_OF_FUNCTIONS = """
         (SELECT count(DISTINCT process_id) FROM samples) AS sampled
     FROM inside GROUP BY frame ORDER BY frame
 """
+_CALLER = """
+    SELECT frames[list_position(frames, {function}) - 1] AS caller FROM stacks
+    WHERE thread_id = process_id AND process_id = {process} AND t_ns >= {begin} AND t_ns < {end}
+        AND list_position(frames, {function}) > 1
+    GROUP BY caller ORDER BY sum(duration_ns) DESC, caller LIMIT 1
+"""
+_BUILT_IN = " (built-in)"  # what ends the name of a function without a file
 _LEAST_MATCHED = 0.9  # of the collectives of the rank with most of them
 _MOST_BUCKETS = 3  # a step; more are small enough to run next to the backward pass
 _MOST_OF_LATENESS = 0.6  # of the time by which a rank is later, to be named
 _LEAST_ELEMENTS = 2_000_000  # of the gradients; the time for fewer is latency
 
 
-def missing_ranks(record: ProgramRecord) -> tuple[int, ...]:
-    """Return the ranks that were not recorded, or have no steps; those after the last one are unknown."""
-    phases = record.phases
-    if phases is None or not phases.ranks:
-        return ()
-    with_steps = {each.rank for each in phases.ranks}
-    known = {rank for rank, _ in ranks_of(record.folder.meta)}
-    return tuple(rank for rank in range(max(known) + 1) if rank not in with_steps)
-
-
 def slow_rank(record: ProgramRecord) -> list[Draft] | Missing:
     """Find a rank that the others wait for in collective operations.
 
     The cost is the time from when the last but one rank has come to a collective operation until the last one
-    has. The low end of the gain is that of the last operation in each step.
+    has. Of operations that it is late for at the same time, as those of a backward pass that does not wait
+    for each, the longest one counts: the rest is work that all ranks have. The low end of the gain is that of
+    the last operation in each step.
     """
     if lacks := _lacks_collectives(record):
         return [] if record.phases is None or not record.phases.ranks else lacks
-    if record.phases is None or len(record.phases.ranks) < 2:
-        return Missing.RANKS if missing_ranks(record) else []
+    if record.phases is None:
+        return []
+    if record.phases.last_rank is None:
+        return Missing.RANKS if record.phases.missing_ranks else []
     # The searched process is this one, unless the main process has steps.
     last = record.phases.last_rank
-    if last is None or last.process_id != record.process_id or record.steps is None:
+    if last.process_id != record.process_id or record.steps is None:
         return []
     found = _arrivals(record, [each.process_id for each in record.phases.ranks if each != last])
     if found is None:
         return Missing.COLLECTIVES
     in_steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns).place(found[1]) >= 0
     before, own = found[0][in_steps], found[1][in_steps]
-    time = Intervals.union(before, np.maximum(own, before))
+    time = _lateness(before, own)
     if not time.total_ns:
         return []
     others = [each for each in record.phases.ranks if each != last]
@@ -105,15 +105,17 @@ def slow_rank(record: ProgramRecord) -> list[Draft] | Missing:
         record.figure("collectives", "count", _COUNT_OF_COLLECTIVES, **own_of),
     )
     function = _slow_function(record, record.steps, [each.process_id for each in others], time.total_ns)
+    caller = _caller(record, record.steps, function)
     values = {
         "rank": last.rank,
         "function": function,
+        "caller": caller,
         "others": len(others),
         "own_share": last.collectives,
         "others_share": float(np.median([each.collectives for each in others])),
     }
     gain = TimeRange(max(low, 0.0), max(gain.high_ns, 0.0))
-    places = Places(function=function)
+    places = Places(function=caller or function)
     return [Draft(Rule.SLOW_RANK, values, time, kind, gain, evidence, places, explained)]
 
 
@@ -134,6 +136,14 @@ def _slow_function(
     return str(names[chosen[depths[chosen].argmax()]]) if len(chosen) else None
 
 
+def _caller(record: ProgramRecord, steps: StepTimes, function: str | None) -> str | None:
+    """Return the function that calls a built-in one, which has no file; None for another."""
+    if function is None or not function.endswith(_BUILT_IN):
+        return None
+    found = record.fetch(_CALLER, process=record.process_id, function=function, **_range_of(steps))
+    return str(found["caller"][0]) if len(found["caller"]) else None
+
+
 def _range_of(steps: StepTimes) -> dict[str, int]:
     return {"begin": int(steps.begin_ns[0]), "end": int(steps.end_ns[-1])}
 
@@ -150,6 +160,16 @@ def _arrivals(record: ProgramRecord, others: list[int]) -> tuple[Ints, Ints] | N
         return None
     begins = [each.begin_ns[:fewest] for each in all_of]
     return np.max(begins[1:], axis=0), begins[0]
+
+
+def _lateness(before: Ints, own: Ints) -> Intervals:
+    """Return when the process is later than the others, for the longest of operations that overlap."""
+    lengths = np.maximum(own - before, 0)
+    late = np.flatnonzero(lengths)
+    group = Intervals.union(before[late], own[late]).place(before[late])
+    order = late[np.lexsort((lengths[late], group))]
+    longest = order[np.flatnonzero(np.diff(np.sort(group), append=-1))]
+    return Intervals.union(before[longest], own[longest])
 
 
 def _of_last_in_steps(steps: StepTimes, before: Ints, own: Ints) -> float:

@@ -225,14 +225,14 @@ class _ModelCalls(NamedTuple):
 class ProgramRecord:
     """The searched process of a run, each part read when a rule asks for it first.
 
-    It is the main process. If that has no steps, as a launcher, it is the rank that the others wait for, or
-    the first rank with steps; `rank` is its number.
+    It is the main process. If that has no steps, as a launcher, it is the wanted rank, else the one that the
+    others wait for, or the first one with steps; `rank` is its number.
     """
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, rank: int | None = None) -> None:
         self.folder = folder
         self.phases = read_phases(folder)
-        self.process_id, self.rank, self.figures = _searched(folder, self.phases)
+        self.process_id, self.rank, self.figures = _searched(folder, self.phases, rank)
         self.is_complete = bool(folder.meta.get("complete"))
 
     @cached_property
@@ -287,8 +287,7 @@ class ProgramRecord:
 
     @cached_property
     def _in_trace(self) -> dict[str, Any]:
-        columns = self.fetch(_IN_TRACE, process=self.process_id)
-        return {name: column[0] for name, column in columns.items()}
+        return {name: column[0] for name, column in self.fetch(_IN_TRACE, process=self.process_id).items()}
 
     def why_off(self, source: str) -> Reason | None:
         """Return why a source is off; None if it is on or unknown."""
@@ -430,8 +429,8 @@ class ProgramRecord:
         """Replay with changes; return the gain and the explained fraction."""
         found = replay_changes(self.process, selections)
         if found.low_ns is None or found.high_ns is None:
-            cost = sum(each.on_thread(self.main_thread).total_ns for each in selections)
-            return GainKind.BOUND, TimeRange(0.0, cost), 1.0
+            costs = (each.on_thread(self.main_thread).total_ns for each in selections)
+            return GainKind.BOUND, TimeRange(0.0, sum(costs)), 1.0
         return GainKind.REPLAYED, TimeRange(found.low_ns, found.high_ns), found.explained
 
     def sampling_error_ns(self, time: Intervals) -> float:
@@ -456,13 +455,15 @@ class ProgramRecord:
         return (estimate.high - estimate.low) / 2
 
 
-def _searched(folder: RunFolder, phases: Phases | None) -> tuple[int, int | None, StepFigures | None]:
+def _searched(
+    folder: RunFolder, phases: Phases | None, wanted: int | None
+) -> tuple[int, int | None, StepFigures | None]:
     """Return the process in which causes are searched, its rank or None, and the figures of its steps."""
     process_id = main_process(folder)
     if phases is None:
         return process_id, None, None
     if phases.steps is None and phases.ranks:
-        found = phases.last_rank or phases.ranks[0]
+        found = phases.rank_or_last(wanted)
         return found.process_id, found.rank, found.steps
     ranks = {each: rank for rank, each in ranks_of(folder.meta)}
     return process_id, ranks.get(process_id), phases.steps

@@ -29,6 +29,7 @@ from gpuprof.text.units import (
     counted,
     format_duration,
     format_duration_range,
+    format_missing_ranks,
     format_share_range,
 )
 
@@ -135,7 +136,7 @@ def _meanings(findings: Findings) -> list[str]:
 def _of_ranks(findings: Findings) -> list[str]:
     lines = [] if findings.rank is None else [f"the findings are those of rank {findings.rank}"]
     if findings.missing_ranks:
-        lines.append(f"not recorded, or without steps: ranks {', '.join(map(str, findings.missing_ranks))}")
+        lines.append(format_missing_ranks(findings.missing_ranks))
     return [*(wrapped(line, _WIDTH, "  ") for line in lines), ""] if lines else []
 
 
@@ -163,12 +164,15 @@ def score_text(found: Score) -> str:
             lines.append(f"  rest      {_rest(each.part)}")
         if each.outcome is not Outcome.TOGETHER:
             whole = " in the whole" if each.part is not None else ""
-            lines.append(f"  got       {_got(each.got_ns, each.got)}{unit}{whole}")
+            if each.got_ns is None:
+                lines.append(f"  got       {_not_compared(each.is_of_step, found.rank)}")
+            else:
+                lines.append(f"  got       {_got(each.got_ns, each.got)}{unit}{whole}")
     if found.together is not None:
         predicted, got, outcome = found.together
         lines.append(f"{OUTCOMES.text(outcome.value, {})}: all causes that are gone")
         lines.append(f"  predicted {_range(predicted, GainKind.REPLAYED)} a step")
-        lines.append(f"  got       {_got(None, got)} a step")
+        lines.append("  got       unknown" if got is None else f"  got       {_got(None, got)} a step")
     if not found.promises:
         lines.append("the old run has no finding")
     lines.append("" if found.kept_in is None else f"score written to {found.kept_in}")
@@ -182,6 +186,13 @@ def _rest(part: PartDifference) -> str:
         return "no significant change of the rest of the step"
     direction = "shorter" if rest.saved_ns >= 0 else "longer"
     return f"{format_duration(abs(rest.saved_ns))} {direction} now, the step without this part"
+
+
+def _not_compared(is_of_step: bool, rank: int | None) -> str:
+    """Return why there is no difference of two runs."""
+    if not is_of_step:
+        return "unknown: one of the runs does not have this time"
+    return f"unknown: one of the runs has no steps{'' if rank is None else f' of rank {rank}'}"
 
 
 def _got(got_ns: float | None, got: TimeRange | None) -> str:
@@ -292,7 +303,8 @@ def other_results(findings: Findings) -> Iterator[tuple[Verdict, str]]:
         yield Verdict.NOT_FOUND, ", ".join(RULES.text(each.rule.value, {}) for each in absent)
     for missing in dict.fromkeys(each.missing for each in findings.results if each.missing is not None):
         rules = [RULES.text(each.rule.value, {}) for each in findings.results if each.missing is missing]
-        yield Verdict.UNKNOWN, f"{', '.join(rules)}: {MISSING.text(missing.value, {})}"
+        why = MISSING.text(missing.value, {"ranks": findings.missing_ranks})
+        yield Verdict.UNKNOWN, f"{', '.join(rules)}: {why}"
     for problem in dict.fromkeys(each.problem for each in findings.results if each.problem is not None):
         rules = [RULES.text(each.rule.value, {}) for each in findings.results if each.problem is problem]
         yield Verdict.UNKNOWN, f"{', '.join(rules)}: {RERUN_PROBLEMS.text(problem.value, {})}"
