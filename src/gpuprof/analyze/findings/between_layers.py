@@ -105,7 +105,7 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
         return Missing.STEPS
     stacks = record.stacks
     if stacks is None or not (stacks.cpu_ns >= 0).any():
-        return Missing.STACKS
+        return Missing.STACKS if stacks is None else Missing.THREAD_STATES
     steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
     outside = stacks.is_waiting & ~stacks.is_inside(record.in_model) & stacks.is_inside(steps)
     # Other rules look at waits for other ranks.
