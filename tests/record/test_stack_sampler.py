@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import functools
 import inspect
+import os
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ import gpuprof
 from gpuprof import _native
 from gpuprof.cli.header import without_sampler
 from gpuprof.record import stack_sampler
-from gpuprof.record.facts import Method, Reason
+from gpuprof.record.facts import Method, Note, NoteCode, Reason
 from gpuprof.record.frame_text import CUT_OFF, frame_naming
 from gpuprof.run.call_sites import CallSite, called_at, waited_ns
 from gpuprof.run.facts import statuses_of
@@ -279,9 +280,8 @@ def test_many_dropped_stacks_are_reported(
     source = stack_sampler.StackSamplerSource(tmp_path)
     source.start()
     source.stop()
-    assert [(each.code, each.values) for each in source.notes] == (
-        [("stacks_torn", {"torn": torn, "samples": torn + samples})] if is_reported else []
-    )
+    values = {"torn": torn, "samples": torn + samples}
+    assert source.notes == ([Note(NoteCode.STACKS_TORN, values, (os.getpid(),))] if is_reported else [])
 
 
 def test_a_folder_that_cannot_be_written_is_a_reason(tmp_path: Path) -> None:

@@ -251,4 +251,4 @@ def _lost(meta: Mapping[str, Any]) -> str:
     if meta.get("totals") is None:
         return ""
     lost = ", ".join(loss_text(each) for each in losses(meta))
-    return lost or ("no events" if meta.get("complete") else "unknown")
+    return lost or ("no events" if meta.get("complete") else "unknown, since the run is incomplete")
