@@ -580,7 +580,7 @@ def test_summary_reports_what_damaged_files_cost(
     api.recorded.meta |= {"complete": False, "damage": [each.to_plain() for each in damage]}
     assert execute(["summary", "r"]) == 0
     expected = ", ".join(map(loss_text, lost)) or "unknown"
-    assert f"\nlost      {expected}\n" in capsys.readouterr().out
+    assert f"\nlost      {expected}" in capsys.readouterr().out
 
 
 def test_summary_of_a_run_without_facts(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
