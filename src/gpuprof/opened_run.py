@@ -234,7 +234,7 @@ class Run:
         speed_up: Mapping[str, float] | None = None,
         workers: int | None = None,
     ) -> WhatIf:
-        """Predict the wall time of the main process with changes (docs/commands/whatif.md).
+        """Predict the wall time of the main process, or of one rank, with changes (docs/commands/whatif.md).
 
         `remove` names what is removed, `speed_up` how many times faster something becomes, as in
         `{"layers.*.mlp": 2}`. A name may contain `*` and begin with a kind: `operator:aten::mm`,

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from gpuprof.analyze.ceilings.ceiling import Ceilings
     from gpuprof.record.supervise import ProgramResult
 
+CLOSING_SHOWN_S = 1.0
+
 
 def run_program(
     target: str,
@@ -28,6 +32,7 @@ def run_program(
     is_module: bool = False,
     out: Path | None = None,
     on_measuring: Callable[[], None] | None = None,
+    on_closing: Callable[[], None] | None = None,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
@@ -35,7 +40,8 @@ def run_program(
     NotRecordedError if the recording could not begin, which standard error reported. The run of a program
     that failed before anything was recorded is removed, unless `out` names it. `options.profiler` uses that
     profiler instead: "pyinstrument" is as `python` without other sources, the result of others is imported.
-    `on_measuring` is called before this machine's ceilings are measured for `work`, which takes seconds.
+    `on_measuring` is called before this machine's ceilings are measured for `work`, which takes seconds, and
+    `on_closing` by another thread if the run is not written a second after the end of the program.
     """
     from gpuprof.record.supervise import run_program as supervise
     from gpuprof.record.supervise import target_path
@@ -53,7 +59,7 @@ def run_program(
         target, arguments, options, is_module=is_module, out=out, meanwhile=_import_reader_of_runs
     )
     keep_empty = out is not None or result.exit_code == 0
-    return result.exit_code, _run_of(result, before, on_measuring, keep_empty=keep_empty)
+    return result.exit_code, _run_of(result, before, on_measuring, on_closing, keep_empty=keep_empty)
 
 
 def _import_reader_of_runs() -> None:
@@ -69,6 +75,7 @@ def _run_of(
     result: ProgramResult,
     before: Ceilings | None,
     on_measuring: Callable[[], None] | None,
+    on_closing: Callable[[], None] | None,
     *,
     keep_empty: bool,
 ) -> Run | RunError:
@@ -80,7 +87,8 @@ def _run_of(
             hint="see the reason that was printed before the program started",
         )
     try:
-        run = Run(result.run_path)
+        with called_after(CLOSING_SHOWN_S, on_closing):
+            run = Run(result.run_path)
         if run.meta.get("work"):
             from gpuprof.analyze.ceilings.of_run import add_ceilings
 
@@ -98,6 +106,22 @@ def _run_of(
             hint="name a folder with --out to keep it",
         )
     return run
+
+
+@contextlib.contextmanager
+def called_after(delay_s: float, function: Callable[[], None] | None) -> Iterator[None]:
+    """Call a function in another thread if the block takes longer; it is not called after the block."""
+    if function is None:
+        yield
+        return
+    timer = threading.Timer(delay_s, function)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def _run_under(

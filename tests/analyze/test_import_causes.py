@@ -64,7 +64,7 @@ def test_imports_of_functions_and_after_the_start_up_have_their_caller_and_phase
 
 def test_the_lines_name_the_importing_package_and_function(tmp_path: Path) -> None:
     lines = dict(phase_lines(phases_with(tmp_path, ROWS)))
-    assert "torch 3.62 s (of it sympy 700 ms), plots 40.0 ms" in lines["wall time"]
+    assert "torch 3.62 s (including sympy 700 ms), plots 40.0 ms" in lines["wall time"]
     assert lines["imports"] == (
         f"600 ms of the start-up in {SGD}: torch._dynamo 600 ms; "
         "70.0 ms in solve (train.py:5), the first step: scipy.linalg 70.0 ms"

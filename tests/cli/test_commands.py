@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import types
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.summary import Summary, first_with_rows, summarize
 from gpuprof.cli.main import Commands, execute
 from gpuprof.cli.pages import default_output
-from gpuprof.cli.run import Program, print_measuring, split_program
+from gpuprof.cli.run import Program, print_closing, print_measuring, split_program
 from gpuprof.cli.summary import summary
 from gpuprof.errors import GpuprofError, RecordingError, RunError
 from gpuprof.record.facts import Damage, DamageCode, Method, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.options import RecordingOptions
+from gpuprof.recorded_program import called_after
 from gpuprof.run.format import KINDS
 from gpuprof.run.losses import Loss, LossCode
 from gpuprof.run.messages import loss_text
@@ -409,7 +411,7 @@ def test_launchers_are_known(target: str, is_module: bool, is_launcher: bool) ->
 def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
     assert execute(["run", "--no-operators", "--out", "r.gpuprof", "t.py", "--out", "mine", "--help"]) == 0
     assert execute(["run", "--no-layers", "--no-gpu", "--no-python", "-m", "pkg", "--json"]) == 0
-    shared = {"on_measuring": print_measuring}
+    shared = {"on_measuring": print_measuring, "on_closing": print_closing}
     without_operators = RecordingOptions(operators=False, python="auto")
     without_layers = RecordingOptions(layers=False, gpu=False, python=False)
     assert api.calls == [
@@ -420,6 +422,24 @@ def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
         ),
         ("pkg", ["--json"], {"is_module": True, "out": None, "options": without_layers, **shared}),
     ]
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_a_terminal_shows_that_the_run_is_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], on_terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: on_terminal)
+    called = threading.Event()
+
+    def slow() -> None:
+        print_closing()
+        called.set()
+
+    with called_after(0.0, slow):
+        assert called.wait(10)
+    with called_after(600.0, print_measuring):
+        pass
+    assert len(capsys.readouterr().err.splitlines()) == on_terminal
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 3, 130, 137, 255])
@@ -560,7 +580,7 @@ def test_summary_reports_what_damaged_files_cost(
     api.recorded.meta |= {"complete": False, "damage": [each.to_plain() for each in damage]}
     assert execute(["summary", "r"]) == 0
     expected = ", ".join(map(loss_text, lost)) or "unknown"
-    assert f"\nlost      {expected}\n" in capsys.readouterr().out
+    assert f"\nlost      {expected}" in capsys.readouterr().out
 
 
 def test_summary_of_a_run_without_facts(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import functools
 import inspect
+import os
 import sys
 import threading
 import time
@@ -19,8 +20,9 @@ import pytest
 
 import gpuprof
 from gpuprof import _native
+from gpuprof.cli.header import without_sampler
 from gpuprof.record import stack_sampler
-from gpuprof.record.facts import Method, Reason
+from gpuprof.record.facts import Method, Note, NoteCode, Reason
 from gpuprof.record.frame_text import CUT_OFF, frame_naming
 from gpuprof.run.call_sites import CallSite, called_at, waited_ns
 from gpuprof.run.facts import statuses_of
@@ -278,9 +280,8 @@ def test_many_dropped_stacks_are_reported(
     source = stack_sampler.StackSamplerSource(tmp_path)
     source.start()
     source.stop()
-    assert [(each.code, each.values) for each in source.notes] == (
-        [("stacks_torn", {"torn": torn, "samples": torn + samples})] if is_reported else []
-    )
+    values = {"torn": torn, "samples": torn + samples}
+    assert source.notes == ([Note(NoteCode.STACKS_TORN, values, (os.getpid(),))] if is_reported else [])
 
 
 def test_a_folder_that_cannot_be_written_is_a_reason(tmp_path: Path) -> None:
@@ -291,6 +292,7 @@ def test_a_folder_that_cannot_be_written_is_a_reason(tmp_path: Path) -> None:
     assert status.reason is Reason.FAILED
 
 
+@pytest.mark.texts
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -312,6 +314,9 @@ def test_where_it_does_not_work_only_who_asks_gets_pyinstrument(
         status = statuses_of(recorded.run.meta)["python"]
         assert (status.is_on, status.reason) == (is_on, reason)
         assert status.method is (Method.PYINSTRUMENT if is_on else None)
+        line = without_sampler(recorded.run.meta)
+        assert line is not None
+        assert ("--python" in line) is not is_on  # the hint
 
 
 def test_the_run_holds_the_columns(tmp_path: Path) -> None:
@@ -323,6 +328,7 @@ def test_the_run_holds_the_columns(tmp_path: Path) -> None:
     ).fetchall()
     assert rows == [(True, True, True)]
     assert statuses_of(recorded.run.meta)["python"].method is Method.FRAMES
+    assert without_sampler(recorded.run.meta) is None
 
 
 def test_called_functions_by_their_places(tmp_path: Path) -> None:
@@ -334,6 +340,34 @@ def test_called_functions_by_their_places(tmp_path: Path) -> None:
     assert called_at(CallSite(str(tmp_path / "gone.py"), 1, 1, 0, 1)) is None
     (tmp_path / "bad.py").write_bytes(b"\x00(")
     assert called_at(CallSite(str(tmp_path / "bad.py"), 1, 1, 0, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "end_line", "column", "end_column"),
+    [
+        (0, 1, 0, 3),
+        (1, 1, -1, 3),
+        (1, 1, 0, 1),
+        (1, 1, 0, 5),
+        (1, 1, 2, 5),
+        (2, 1, 0, 3),
+        (3, 3, 2, 5),
+        (9, 9, 0, 3),
+    ],
+)
+def test_a_place_that_is_no_whole_call_has_no_name(
+    tmp_path: Path, line: int, end_line: int, column: int, end_column: int
+) -> None:
+    source = tmp_path / "a.py"
+    source.write_text("f()(2)\nx = (y\n .b())\n")
+    assert called_at(CallSite(str(source), line, end_line, column, end_column)) is None
+
+
+def test_a_call_is_found_in_a_file_that_is_not_parsed(tmp_path: Path) -> None:
+    """Parsing hundreds of files of the packages in a stack takes seconds at the end of a run."""
+    source = tmp_path / "a.py"
+    source.write_bytes("# coding: latin-1\r\nx = ä.read(\r\n 'ö')\r\nno python here\r\n".encode("latin-1"))
+    assert called_at(CallSite(str(source), 2, 3, 4, 6)) == "ä.read"
 
 
 def test_a_thread_that_waits_for_a_processor_is_not_waiting() -> None:

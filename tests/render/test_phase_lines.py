@@ -97,6 +97,17 @@ def test_a_wait_that_a_part_of_the_step_has_is_not_repeated() -> None:
     assert dict(phase_lines(Phases(SECOND, SECOND, None, None, 0, 0, ranks)))["waits"] == "sleep 25.0%"
 
 
+def test_only_workers_are_waited_for() -> None:
+    for waits in (None, {"sleep": 0.25}, {WAIT_FOR_WORKERS: 0.25}):
+        steps = dataclasses.replace(STEPS, waits=waits)
+        ranks = tuple(RankSteps(number, 100 + number, steps, 0.2) for number in range(2))
+        for phases in (PHASES, Phases(SECOND, SECOND, None, None, 0, 0, ranks)):
+            own = dataclasses.replace(phases, steps=None if phases.ranks else steps)
+            step = dict(phase_lines(own))["mean step"]
+            assert ("waiting for data" in step) is (waits is not None and WAIT_FOR_WORKERS in waits)
+            assert "data 0.0%" in step
+
+
 def test_operations_next_to_the_calls_of_the_model_keep_their_fraction() -> None:
     steps = dataclasses.replace(STEPS, waits={WAIT_IN_BACKWARD: 0.3})
     ranks = tuple(RankSteps(number, 100 + number, steps, 0.7 - number / 2, 0.001) for number in range(2))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.record.facts import Method, SourceStatus
+from gpuprof.record.facts import Method, Reason, SourceStatus
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.losses import losses
 from gpuprof.run.messages import (
@@ -19,6 +19,7 @@ from gpuprof.run.messages import (
     note_text,
     reason_text,
 )
+from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import TABLE_WIDTH, wrapped
 from gpuprof.text.units import format_bytes, format_count, format_duration
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from gpuprof.api import Run
 
 LABEL_WIDTH = 9
-
+_NO_SAMPLER = (Reason.INTERPRETER_UNKNOWN, Reason.MEMORY_NOT_READABLE)
 
 MOST_PROCESSES = 16
 MOST_FINDINGS = 3
@@ -60,7 +61,7 @@ def header(
         ("machine", _machine(meta.get("machine") or {})),
         ("versions", _versions(meta)),
         ("sources", _sources(statuses_of(meta))),
-        ("python", _stacks(meta.get("stacks"))),
+        ("python", _stacks(meta.get("stacks")) or without_sampler(meta) or ""),
         *((f"device {use.device}", _device(use)) for use in devices),
         *(_described(each) for each in ([] if devices else meta.get("devices") or ())),
         *_processes(processes),
@@ -180,6 +181,27 @@ def _stacks(stacks: Mapping[str, Any] | None) -> str:
     return f"{words}, at most one every {format_duration(stacks['interval_ns'])}"
 
 
+def without_sampler(meta: Mapping[str, Any]) -> str | None:
+    """Return why the native sampler could not read Python's stacks, and what replaces it, or None."""
+    status = statuses_of(meta).get("python")
+    if status is None or status.reason not in _NO_SAMPLER:
+        return None
+    if status.is_on:
+        return f"Python stacks were sampled with pyinstrument, which slows down calls: {reason_text(status)}"
+    return (
+        f"Python stacks were not sampled: {reason_text(status)}; hint: record with gpuprof run --python, "
+        "which uses pyinstrument and slows down calls"
+    )
+
+
+def missing_counters(meta: Mapping[str, Any]) -> str | None:
+    """Return why requested hardware counters are missing, or None."""
+    status = statuses_of(meta).get("counters")
+    if status is None:
+        return "no hardware counters: the program did not end normally"
+    return None if status.is_on else escape_text(f"no hardware counters: {reason_text(status)}")
+
+
 def _device(use: DeviceUse) -> str:
     """Summarize one device; values without a reading are left out."""
     words = [use.name]
@@ -229,4 +251,4 @@ def _lost(meta: Mapping[str, Any]) -> str:
     if meta.get("totals") is None:
         return ""
     lost = ", ".join(loss_text(each) for each in losses(meta))
-    return lost or ("no events" if meta.get("complete") else "unknown")
+    return lost or ("no events" if meta.get("complete") else "unknown, since the run is incomplete")

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -216,13 +216,23 @@ def run(
     exit_code, recorded = _record(program, options, out)
     # A closed standard error does not change the program's exit code.
     with contextlib.suppress(OSError):
-        if options.counters and (missing := _missing_counters(recorded)):
-            click.echo(f"gpuprof: {missing}", err=True)
-        if not isinstance(recorded, NotRecordedError):  # printed before the program began
-            click.echo(f"gpuprof: {_ending(recorded)}", err=True)
-        for line in _first_lines(recorded):
+        for line in _last_lines(recorded, options):
             click.echo(f"gpuprof: {line}", err=True)
     context.exit(exit_code)
+
+
+def _last_lines(recorded: Run | RunError, options: RecordingOptions) -> Iterator[str]:
+    """Yield what was written, what is missing in it, and the first figures, which take a moment."""
+    from gpuprof.cli.header import missing_counters, without_sampler
+
+    meta = None if isinstance(recorded, RunError) else recorded.meta
+    if meta is not None and options.counters and (missing := missing_counters(meta)):
+        yield missing
+    if not isinstance(recorded, NotRecordedError):  # printed before the program began
+        yield _ending(recorded)
+    if meta is not None and (missing := without_sampler(meta)):
+        yield missing
+    yield from _first_lines(recorded)
 
 
 def _with_model(
@@ -337,14 +347,24 @@ def _record(program: Program, options: RecordingOptions, out: str | None) -> tup
         is_module=program.is_module,
         out=None if out is None else Path(out),
         on_measuring=print_measuring,
+        on_closing=print_closing,
     )
 
 
 def print_measuring() -> None:
     """Print on a terminal that ceilings are measured, which takes seconds after the program has ended."""
+    _print_on_terminal("measuring the ceilings of this machine, for gpuprof roofline")
+
+
+def print_closing() -> None:
+    """Print on a terminal that the program has ended, and that its run is written."""
+    _print_on_terminal("the program has ended; writing the run")
+
+
+def _print_on_terminal(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr.isatty():
-            click.echo("gpuprof: measuring the ceilings of this machine, for gpuprof roofline", err=True)
+            click.echo(f"gpuprof: {text}", err=True)
 
 
 def _check_alone(options: RecordingOptions) -> None:
@@ -401,20 +421,6 @@ def _first_lines(recorded: Run | RunError) -> list[str]:
         return first_lines(recorded)
     except RunError:
         return []  # gpuprof summary shows what is damaged
-
-
-def _missing_counters(recorded: Run | RunError) -> str | None:
-    """Return why requested hardware counters are missing, or None."""
-    from gpuprof.run.facts import statuses_of
-    from gpuprof.run.messages import reason_text
-    from gpuprof.text.sanitize import escape_text
-
-    if isinstance(recorded, RunError):
-        return None
-    status = statuses_of(recorded.meta).get("counters")
-    if status is None:
-        return "no hardware counters: the program did not end normally"
-    return None if status.is_on else escape_text(f"no hardware counters: {reason_text(status)}")
 
 
 def _ending(recorded: Run | RunError) -> str:

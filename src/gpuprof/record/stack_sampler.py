@@ -68,7 +68,8 @@ class StackSamplerSource:
         counts = sampler.counts
         read = counts["torn"] + counts["samples"]
         if counts["torn"] > max(MOST_TORN * read, _FEWEST_TORN):
-            self.notes.append(note(NoteCode.STACKS_TORN, torn=counts["torn"], samples=read))
+            values = {"torn": counts["torn"], "samples": read}
+            self.notes.append(Note(NoteCode.STACKS_TORN, values, (os.getpid(),)))
 
     def pause(self) -> None:
         """End the sampling thread until `resume`."""

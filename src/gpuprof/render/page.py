@@ -262,7 +262,7 @@ def page_notes(meta: dict[str, Any]) -> list[str]:
             notes.append(f"{count:,} {text}")
     explained = notes or meta.get("damage") or gpu_losses(meta.get("gpu"))
     if not meta.get("complete", False) and not explained:
-        notes.append("The recording was not ended in order: it shows what was recorded until then.")
+        notes.append("This run is incomplete: it contains what could be recovered.")
     statuses = statuses_of(meta)
     # A machine without a GPU lacks nothing when it records none; `gpuprof summary` still reports it.
     samples = statuses.get("samples")

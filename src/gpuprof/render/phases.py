@@ -33,7 +33,8 @@ _SHOWN_WAITS = 3
 _LEAST_WAIT = 0.02  # of a step, to be shown
 _MOST_OVERLAPPED = 0.05  # of a step, in collective operations next to the model's calls
 _SHOWN_DIFFERENCE = 0.02  # of a part of a step, from the rank with least to that with most
-_PART_TEXTS = {"data": "waiting for data", "waiting": "waiting for collectives", "other": "other Python"}
+_PART_TEXTS = {"data": "loading data", "waiting": "waiting for collectives", "other": "other Python"}
+_WAITING_FOR_WORKERS = "waiting for data"
 _OTHER_TEXTS = {
     "evaluation": "evaluation",
     "generation": "generation",
@@ -47,7 +48,7 @@ _WAIT_TEXTS = {
 }
 _CONTENTION_TEXTS = {
     Contention.OTHER_PROGRAMS: "processes that were not recorded ran",
-    Contention.UNKNOWN: "processes that were not recorded ran, or more threads than processors",
+    Contention.UNKNOWN: "unrecorded processes ran, or the program has more threads than processors",
 }
 _LACKS_RANKS = "waits for them have no cause in this run"
 _STEP_TEXTS = {"training": "step", "forward": "forward call", "unknown": "step"}
@@ -157,7 +158,7 @@ def _imported_package(package: ImportedPackage) -> str:
         if time_ns >= max(_SHOWN_OTHERS * package.total_ns, _SHOWN_IMPORTS_NS)
     }
     text = f"{escape_text(package.package)} {format_duration(package.total_ns)}"
-    return f"{text} (of it {_times(others)})" if others else text
+    return f"{text} (including {_times(others)})" if others else text
 
 
 def _imports_by_functions(phases: Phases) -> str:
@@ -223,6 +224,7 @@ def _parts_of_ranks(ranks: Sequence[RankSteps]) -> str:
     """Return each part of a step with the ranks that have least and most of it."""
     words = []
     parts = [_with_waiting(each) for each in ranks]
+    steps = [each.steps for each in ranks]
     for name in parts[0]:
         known = [
             (share, each.rank)
@@ -231,9 +233,7 @@ def _parts_of_ranks(ranks: Sequence[RankSteps]) -> str:
         ]
         if len(known) < len(ranks) or (name == "waiting" and not max(known)[0]):
             continue
-        words.append(
-            (name == "other", -max(known)[0], f"{_PART_TEXTS.get(name, name)} {_least_to_most(known)}")
-        )
+        words.append((name == "other", -max(known)[0], f"{_part(name, *steps)} {_least_to_most(known)}"))
     if len(words) < 2:
         return ""
     means = sorted(each.steps.mean_ns for each in ranks if each.steps.mean_ns is not None)
@@ -286,7 +286,7 @@ def _least_to_most(shares: Sequence[tuple[float, int]]) -> str:
 
 
 def _waits(steps: StepFigures) -> str:
-    # "waiting for data" has that for workers.
+    # The part of the step has that for workers.
     own = (steps.waits or {}).items()
     waits = [each for each in own if each[0] != WAIT_FOR_WORKERS or steps.parts.get("data") is None]
     largest = [(name, share) for name, share in waits if share >= _LEAST_WAIT][:_SHOWN_WAITS]
@@ -300,6 +300,11 @@ def _parts(steps: StepFigures) -> str:
         return ""
     ordered = sorted(known, key=lambda each: (each[0] == "other", -each[1]))
     whole = "" if steps.mean_ns is None else f"{format_duration(steps.mean_ns)}: "
-    return whole + ", ".join(
-        f"{_PART_TEXTS.get(name, name)} {format_share(share)}" for name, share in ordered
-    )
+    return whole + ", ".join(f"{_part(name, steps)} {format_share(share)}" for name, share in ordered)
+
+
+def _part(name: str, *steps: StepFigures) -> str:
+    """Return the text of a part. A loader without workers computes and does not wait."""
+    if name == "data" and any(WAIT_FOR_WORKERS in (each.waits or {}) for each in steps):
+        return _WAITING_FOR_WORKERS
+    return _PART_TEXTS.get(name, name)

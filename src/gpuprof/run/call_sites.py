@@ -9,6 +9,7 @@ innermost frame is the call. Its place in the source (PEP 657) gives the text of
 from __future__ import annotations
 
 import functools
+import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,26 +56,50 @@ def waited_in_each_ns(duration_ns: Ints, cpu_ns: Ints, queued_ns: Ints) -> Ints:
 @functools.lru_cache(maxsize=4096)
 def called_at(site: CallSite) -> str | None:
     """Return the text of the function that is called there; None where the source has no such call."""
-    calls = _calls(site.path)
-    return calls.get((site.line, site.end_line, site.column, site.end_column))
+    lines = _lines(site.path)[max(site.line - 1, 0) : site.end_line]
+    if not lines or min(site.line, site.end_line - site.line + 1, site.column + 1) <= 0:
+        return None
+    if len(lines) <= site.end_line - site.line or _is_attribute(lines[0][: site.column]):
+        return None
+    lines[-1] = lines[-1][: site.end_column]
+    lines[0] = lines[0][site.column :]
+    return _function_called_in(b"\n".join(lines))
+
+
+def _is_attribute(before: bytes) -> bool:
+    """Whether what follows some text is an attribute, so that the call's function begins on a line before."""
+    return before.rstrip().endswith(b".")
+
+
+def _function_called_in(text: bytes) -> str | None:
+    """Return the function that an expression calls; None if it is no call, or not the whole text."""
+    import ast
+
+    try:
+        # A whole file takes a thousand times as long. Parentheses, since a call may have several lines.
+        node = ast.parse(b"(" + text + b")", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    last = text.count(b"\n") + 1
+    end = len(text) - text.rfind(b"\n") - 1 + (last == 1)
+    if not isinstance(node, ast.Call) or (node.col_offset, node.end_lineno, node.end_col_offset) != (
+        1,
+        last,
+        end,
+    ):
+        return None
+    name = ast.unparse(node.func)
+    return name if len(name) <= _LONGEST_NAME and "\n" not in name else None
 
 
 @functools.lru_cache(maxsize=256)
-def _calls(path: str) -> dict[tuple[int, int, int, int], str]:
-    """Return the names of the functions called in a file, by their places."""
+def _lines(path: str) -> list[bytes]:
+    """Return the lines of a source file in UTF-8, of which columns are offsets; empty if it has gone."""
     file = Path(path)
     try:
         if not file.is_file() or file.stat().st_size > _LARGEST_SOURCE_BYTES:
-            return {}
-        import ast
-
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}  # the source has gone, or was never a file
-    found = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.end_lineno is not None and node.end_col_offset is not None:
-            name = ast.unparse(node.func)
-            if len(name) <= _LONGEST_NAME and "\n" not in name:
-                found[node.lineno, node.end_lineno, node.col_offset, node.end_col_offset] = name
-    return found
+            return []
+        with tokenize.open(path) as opened:
+            return opened.read().encode().split(b"\n")
+    except (OSError, SyntaxError, ValueError):
+        return []  # or it was never a source file

@@ -10,6 +10,7 @@ from gpuprof.record.facts import Damage, Note, SourceStatus
 from gpuprof.run.losses import Loss
 from gpuprof.run.native_messages import native_text
 from gpuprof.text.messages import Messages
+from gpuprof.text.units import counted, format_share
 
 _NATIVE_FORMAT = {"native": native_text}
 # What a source that is on is named after its method, where a reader should know it.
@@ -106,6 +107,14 @@ WORK_HINTS = Messages(
     }
 )
 _OTHER_WORK_HINT = "correct this, then record it again with gpuprof run --work"
+
+
+def _torn_text(values: Mapping[str, Any]) -> str:
+    torn, samples = values["torn"], values["samples"]
+    of_all = f"{counted(samples, 'stack sample')} ({format_share(torn / samples)})"
+    return f"{torn:,} of {of_all} changed while they were read, and were dropped"
+
+
 NOTES = Messages(
     {
         "own_recording": "the program made a recording of its own: that time is not in this run",
@@ -131,7 +140,7 @@ NOTES = Messages(
             "stack samples until then"
         ),
         "stacks_missing": "stack samples are missing: {reasons:list}",
-        "stacks_torn": "{torn:,} of {samples:#stack sample} changed while they were read, and were dropped",
+        "stacks_torn": _torn_text,
         "samples_may_end_early": "the program closed the pipe of the device samples: they may be incomplete",
         "nvml_did_not_answer": "NVML did not respond within {limit_s:g} s at the end",
         "slow_readings": (

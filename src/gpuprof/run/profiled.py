@@ -92,9 +92,9 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
             "the program never imported torch, or ended at once (os._exit, a signal)"
             if profiler == "torch"
             else f"the program ended at once (os._exit, a signal), before {profiler} could write what it had",
-            hint="import torch in the program, and let it end in order"
+            hint="import torch in the program, and let it end normally"
             if profiler == "torch"
-            else "let the program end in order",
+            else "let the program end normally",
         )
     draft = result.with_name("run")
     try:

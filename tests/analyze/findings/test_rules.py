@@ -422,6 +422,8 @@ def test_a_run_without_times_of_samples_has_rules_without_a_result(tmp_path: Pat
     found = gpuprof.open(path).findings()
     assert Rule.WAITING not in {each.rule for each in found}
     assert {each.rule for each in found.results} == set(Rule) - {Rule.ATTENTION, Rule.SUBNORMALS}
+    missing = {each.rule: each.missing for each in found.results}
+    assert missing[Rule.WAITING] is missing[Rule.INTERPRETER_LOCK] is Missing.THREAD_STATES
 
 
 # ---- steps whose begin is unknown --------------------------------------------------------------------------

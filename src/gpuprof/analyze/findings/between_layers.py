@@ -117,7 +117,7 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
         return Missing.STEPS
     stacks = record.stacks
     if stacks is None or not (stacks.cpu_ns >= 0).any():
-        return Missing.STACKS
+        return Missing.STACKS if stacks is None else Missing.THREAD_STATES
     steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
     if not are_steps_sampled(stacks, steps):
         return Missing.SAMPLES_OF_STEPS

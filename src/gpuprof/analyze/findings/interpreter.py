@@ -187,7 +187,7 @@ def interpreter_lock(record: ProgramRecord) -> list[Draft] | Missing:
         return Missing.STEPS
     stacks = record.stacks
     if stacks is None or not (stacks.cpu_ns >= 0).any():
-        return Missing.STACKS
+        return Missing.STACKS if stacks is None else Missing.THREAD_STATES
     of = {"process": record.process_id, "thread": record.main_thread}
     columns = record.fetch(_EXECUTING, **of)
     begin, end = columns["begin_ns"].astype(np.int64), columns["end_ns"].astype(np.int64)

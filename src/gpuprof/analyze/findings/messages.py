@@ -348,8 +348,9 @@ MISSING = Messages(
         "older_run": "the run lacks what --work records now; record it again",
         "steps": "the program has no steps; mark them with gpuprof.span('step')",
         "operators": "operators were not recorded",
-        "stacks": "Python stacks were not sampled",
-        "collections": "garbage collections were not recorded",
+        "stacks": "Python stacks were not sampled; record with gpuprof run --python",
+        "thread_states": "stack samples by pyinstrument do not show whether a thread waits",
+        "collections": "they were not recorded; record with gpuprof run --python",
         "compilations": "compilations were not recorded",
         "collectives": "the ranks do not have the same collective operations",
         "ranks": lambda values: format_missing_ranks(values["ranks"]),
@@ -395,7 +396,7 @@ FIGURES = Messages(
         "fetches": "fetches",
         "fetches_on_processor": "part of the fetches on a processor",
         "workers_time": "sampled time of workers",
-        "workers_fetch_time": "of it fetching",
+        "workers_fetch_time": "sampled time of fetches",
         "collection_time": "time in collections",
         "compilation_time": "time in compilations after the warm-up",
         "compilations": "compilations",
@@ -480,7 +481,7 @@ MEANINGS_OF_FACTORS = Messages(
         "replayed": "0.90, because the gain is calculated by a replay of the recorded run",
         "rerun": "1.00, because the work was executed again, without and with the fix",
         "bound": "0.60, because only the most that the fix can gain is known",
-        "explained": "the part of the wall time for which the replay knows what it waited for or computed",
+        "explained": "the part of the wall time that the replay explains; the rest has an unknown cause",
         "steadiness": (
             "1 minus half of the 90% interval of the median step, relative to that step; low if the steps "
             "take different times"

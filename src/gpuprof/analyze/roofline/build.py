@@ -303,7 +303,7 @@ def _no_work(folder: RunFolder) -> RunError:
     notes = "".join(f"; {each}" for each in _work_notes(folder.meta))
     return RunError(
         "lost_work",
-        f"{folder.path} holds no counted work: the program did not end in order (killed, or os._exit){notes}",
+        f"{folder.path} holds no counted work: the program did not end normally (killed, or os._exit){notes}",
         hint="record it again and let it end",
     )
 

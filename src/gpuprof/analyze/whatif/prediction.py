@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.phases import steps_left_out
+from gpuprof.analyze.phases import ranks_of, read_phases, steps_left_out
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
 from gpuprof.analyze.whatif.program import RecordedProcess, ReplayRules
 from gpuprof.analyze.whatif.selection import Modification, Selection, select
@@ -48,12 +48,12 @@ class ChangedTime:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The predicted effect of changes on the wall time of a run's main process.
+    """The predicted effect of changes on the wall time of a run's main process, or of one rank of a launcher.
 
     `low_ns` and `high_ns` bound the gain of this recording: time saved, negative if the program becomes
     slower. They are None if the rules of the replay explain less than 90% of the recorded wall time; `step`
     is None then, and in a run without steps. `explained` is the explained fraction, `confidence` the product
-    of `factors`.
+    of `factors`. `rank` is the number of the replayed process, None if it has none.
     """
 
     recorded_ns: int
@@ -65,6 +65,7 @@ class WhatIf:
     workers: int | None
     contradicted: int
     step: StepGain | None = None
+    rank: int | None = None
 
     @property
     def confidence(self) -> float:
@@ -77,6 +78,7 @@ class WhatIf:
 
     def __str__(self) -> str:
         lines = [f"recorded   {format_duration(self.recorded_ns)} wall time"]
+        lines += [] if self.rank is None else [f"replayed   rank {self.rank}"]
         lines += [f"change     {_text_of(each)}" for each in self.changes]
         if self.workers is not None:
             lines.append(f"change     data loader with {counted(self.workers, 'worker')}")
@@ -105,15 +107,33 @@ def predict(
     speed_up: Mapping[str, float] | None = None,
     workers: int | None = None,
 ) -> WhatIf:
-    """Replay the main process of a run with changes. Raises RunError if a pattern matches nothing."""
+    """Replay a run with changes: its main process, or of a launcher the rank that the others wait for.
+
+    Raises RunError if a pattern matches nothing.
+    """
     changes = [
         *(Modification("remove", pattern, math.inf) for pattern in remove),
         *(Modification("speed_up", pattern, factor) for pattern, factor in (speed_up or {}).items()),
     ]
     _check(changes, workers)
-    process = RecordedProcess.read(folder, main_process(folder))
-    selections = [select(folder, process.process_id, change) for change in changes]
-    return replay_changes(process, selections, workers, _steps(folder, process.process_id))
+    process_id, rank = _replayed(folder)
+    process = RecordedProcess.read(folder, process_id)
+    selections = [select(folder, process_id, change) for change in changes]
+    return replace(replay_changes(process, selections, workers, _steps(folder, process_id)), rank=rank)
+
+
+def _replayed(folder: RunFolder) -> tuple[int, int | None]:
+    """Return the process that is replayed, and its rank or None. A launcher only waits for its ranks."""
+    process_id, ranks = main_process(folder), ranks_of(folder.meta)
+    numbers = {each: rank for rank, each in ranks}
+    if not ranks or process_id in numbers:
+        return process_id, numbers.get(process_id)
+    phases = read_phases(folder)
+    if phases is None or not phases.ranks:
+        rank, process_id = ranks[0]
+        return process_id, rank
+    found = phases.last_rank or phases.ranks[0]
+    return found.process_id, found.rank
 
 
 def _steps(folder: RunFolder, process_id: int) -> Intervals:

@@ -105,7 +105,7 @@ def select(folder: RunFolder, process_id: int, change: Modification) -> Selectio
         raise RunError(
             "unknown_name",
             f"{folder.path}: no recorded name matches {change.pattern!r}",
-            hint="gpuprof summary lists the names; * matches any text, as in 'layers.*.mlp'",
+            hint="gpuprof summary lists names and sources; * matches any text, as in 'layers.*.mlp'",
         )
     return found
 
