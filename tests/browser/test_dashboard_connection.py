@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page of the dashboard shows of its connection: hidden, refused, lost; and cards at both ends of a run."""
+"""What a page of the dashboard shows of its connection: hidden, refused, lost; the ends of a run; heads."""
 
 from __future__ import annotations
 
@@ -118,7 +118,9 @@ def test_heads_and_states_of_entries_are_not_cut(browser: Any, tmp_path: Path, w
         page = opened(browser, served.address)
         page.set_viewport_size({"width": width, "height": 844})
         page.locator("#rows tr").nth(1).wait_for()
-        cut = "(all) => all.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.innerText)"
+        cut = (
+            "(all) => all.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.innerText)"
+        )
         assert page.locator("#heads th").evaluate_all(cut) == []
         box = page.locator("#rows .badge").first.bounding_box()
         assert box["x"] + box["width"] <= width

@@ -149,7 +149,7 @@ export function showEntries(entries) {
   empty.hidden = found.length > 0;
   empty.textContent = all.length
     ? "Nothing matches the search."
-    : "No runs and no results are in this folder yet: gpuprof run train.py, or gpuprof bench --output-dir results";
+    : "No runs and no results are in this folder yet: gpuprof run train.py, or gpuprof bench MODEL --output-dir results";
   showChosen(entries);
 }
 
