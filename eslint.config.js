@@ -1,7 +1,7 @@
 // How the JavaScript of the pages is checked; the bundler (src/gpuprof/render/bundle.py) checks its imports.
 import js from "@eslint/js";
 
-const BROWSER = `addEventListener atob Blob cancelAnimationFrame clearTimeout DecompressionStream devicePixelRatio document EventSource fetch
+const BROWSER = `AbortController addEventListener atob Blob cancelAnimationFrame clearTimeout DecompressionStream devicePixelRatio document EventSource fetch
   getComputedStyle history innerHeight innerWidth location matchMedia Node performance requestAnimationFrame ResizeObserver
   Response setTimeout URL URLSearchParams window`;
 

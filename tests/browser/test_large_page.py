@@ -105,7 +105,7 @@ def test_a_band_has_a_tooltip_and_opens(open_page: Any, html: str) -> None:
 def test_the_search_reports_what_is_summed_up(open_page: Any, html: str) -> None:
     page = open_page(html, fragment="#view=both")
     page.locator("#search").fill("one")
-    assert "1 path in cells “other” (40 calls, 4.00 µs self" in page.locator("#found").inner_text()
+    assert "1 path in cells “other” (40 calls, 4.00 us self" in page.locator("#found").inner_text()
     page.locator("#marked").wait_for()
     assert "40 calls too short to draw" in page.locator("#marked").inner_text()
 
@@ -131,7 +131,7 @@ def test_rare_paths_of_a_difference_are_one_cell_and_rows_of_the_table(
         row.locator("th span").inner_text(): row.locator("td").all_inner_texts()
         for row in page.locator("#rows tr").all()
     }
-    assert rows["one"][1:6] == ["+16.0 µs", "slower", "4.00 µs", "20.0 µs", "+400.0%"]
+    assert rows["one"][1:6] == ["+16.0 us", "slower", "4.00 us", "20.0 us", "+400.0%"]
     assert rows["two"][1] == "0 ns"
     assert "other (2 paths)" not in rows
     assert set(page.locator("#hot button .name").all_inner_texts()) == {"one", "outer"}

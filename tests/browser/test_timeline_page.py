@@ -517,7 +517,7 @@ def test_a_kernel_leads_to_what_launched_it_and_back(open_page: Any, gpu_html: s
     assert [each["stream"] for each in timeline(page, "tracks")] == [False, True]
     kernel = find(page, "gemm<float>")
     click_slice(page, kernel)
-    assert "launched by aten::mm · after its start 35.0 µs" in page.locator("#details").inner_text()
+    assert "launched by aten::mm · after its start 35.0 us" in page.locator("#details").inner_text()
     focus(page)
     page.keyboard.press("ArrowUp")
     assert selected_name(page) == "aten::mm"

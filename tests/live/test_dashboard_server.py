@@ -392,7 +392,7 @@ def test_two_load_tests_are_compared_as_the_command_does(tmp_path: Path) -> None
         assert shown == [(str(row.metric), row.ratio, str(row.verdict), row.threshold) for row in rows]
         assert {row["name"] for row in found["rows"]} == {"server 100/s"}
         # Of another rate: they have nothing in common.
-        for other, code in (("other", "no_configuration"), ("alone/figures.json", "no_requests")):
+        for other, code in (("other", "different_loads"), ("alone/figures.json", "no_requests")):
             status, _, body = served.get(f"/api/compare?old={ids['old']}&new={ids[other]}")
             assert (status, json.loads(body)["code"]) == (422, code)
         status, headers, body = served.get(f"/difference?old={ids['old']}&new={ids['new']}")
@@ -434,6 +434,9 @@ def test_the_exports_have_what_the_page_shows(served: Served) -> None:
     assert [row.split(",")[8] for row in rows] == ["False"] * 6 + ["True"] + ["False"] * 5
     _, _, page = served.get("/export/history.html?model=net&metric=p50")
     assert page.count(b"<td>worse</td>") == 1
+    assert page.count(b"<polyline") == page.count(b"<h2>") > 0
+    assert page.count(b"<circle") == len(rows)
+    assert b"device type cpu" in page
     entries = json.loads(served.get("/export/entries.json")[2])
     assert len(entries) == 14
     result = id_of(served, "results/benchmark_results_0003.json")

@@ -87,6 +87,9 @@ def test_the_heat_map_has_each_request_once() -> None:
     cells = np.array(trace["z"])
     assert np.rint(10 ** (cells[cells > 0] - 1)).sum() == 500
     assert len(trace["hovertext"]) == len(trace["y"])
+    key = trace["colorbar"]
+    assert [int(text) for text in key["ticktext"]] == [10 ** (place - 1) for place in key["tickvals"]]
+    assert trace["zmin"] < key["tickvals"][0] <= key["tickvals"][-1] <= cells.max()
 
 
 @pytest.mark.parametrize("rows", [requests([]), requests([1.0]), requests([float("nan")] * 5)])

@@ -21,7 +21,8 @@ SECOND_NS = 1_000_000_000
 class SimulatedFeed:
     """Each poll is a second later; names of layers change, as in a program that builds new ones."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, has_steps: bool = True) -> None:
+        self._has_steps = has_steps
         self._random = random.Random(seed)
         self._number = 0
         self.is_over = False
@@ -53,7 +54,7 @@ class SimulatedFeed:
             processes=(process,),
             run="run",
             state=RunState.RECORDING,
-            steps=(LiveStepFigures(1, "optimizer", steps),),
+            steps=(LiveStepFigures(1, "optimizer", steps),) if self._has_steps else (),
             layers=layers,
             calls=calls,
             operators=None,

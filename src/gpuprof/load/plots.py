@@ -144,12 +144,21 @@ def heat_map(rows: Rows) -> Figure | None:
         # Few slow requests are what a reader looks for: colors follow the logarithm of the count.
         "z": np.where(counts > 0, np.log10(np.maximum(counts, 1)) + 1, 0.0).tolist(),
         "colorscale": [[0, PAGE], [0.25, "var(--variant-0)"], [1, TEXT]],
-        "showscale": False,
+        "zmin": 0,
+        "colorbar": {
+            "title": {"text": "requests"},
+            "tickvals": list(range(1, len(str(counts.max())) + 1)),
+            "ticktext": [f"{10**power:,}" for power in range(len(str(counts.max())))],
+            "thickness": 12,
+            "outlinewidth": 0,
+        },
         "hoverinfo": "text",
         "hovertext": _heat_texts(counts, edges, times),
     }
     y_axis = logarithmic_axis(f"latency from the plan ({unit})", middles.tolist())
-    alternative = "Requests by the time of the planned arrival and by latency; darker is more."
+    alternative = (
+        "Requests by the time of the planned arrival and by latency; the key has the number of a color."
+    )
     return plot_of("heat-map", alternative, [trace], "time since the start (s)", y_axis)
 
 

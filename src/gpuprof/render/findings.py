@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from gpuprof.analyze.findings.engine import find, is_searched
 from gpuprof.analyze.findings.finding import Verdict
 from gpuprof.analyze.findings.text import (
-    OTHER_VERDICTS,
     check_command,
     gain_amount,
     gain_basis,
@@ -107,16 +106,22 @@ def _code(text: str) -> str:
     return "\n".join(escaped(line) for line in text.split("\n"))
 
 
+_CHECKED = {
+    Verdict.NOT_SIGNIFICANT: "with too small a gain",
+    Verdict.NOT_FOUND: "not present",
+    Verdict.UNKNOWN: "not checked",
+}
+
+
 def _other_rules(findings: Findings) -> str:
     """Return how many rules found nothing, which opens to what they are."""
     counts = Counter(each.verdict for each in findings.results)
-    words = [f"{counts[verdict]} {text}" for verdict, text in OTHER_VERDICTS.items() if counts[verdict]]
+    words = [f"{counts[verdict]} {text}" for verdict, text in _CHECKED.items() if counts[verdict]]
     if not words:
         return ""
-    first = "Other rules" if counts[Verdict.FOUND] else "No cause of lost time was found. Rules"
+    first = "Other causes" if counts[Verdict.FOUND] else "No cause of lost time was found. Known causes"
     items = "".join(
-        f"<dt>{OTHER_VERDICTS[verdict]}</dt><dd>{escaped(text)}</dd>"
-        for verdict, text in other_results(findings)
+        f"<dt>{_CHECKED[verdict]}</dt><dd>{escaped(text)}</dd>" for verdict, text in other_results(findings)
     )
     return f"<details><summary>{first}: {', '.join(words)}</summary><dl>{items}</dl></details>"
 

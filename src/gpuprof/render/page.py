@@ -134,7 +134,7 @@ def escaped(value: str) -> str:
     return html.escape(readable(value))
 
 
-_DURATIONS = Quantity(((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")), digits=3, whole_below=999.5)
+_DURATIONS = Quantity(((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")), digits=3, whole_below=999.5)
 
 
 def duration(ns: float) -> str:

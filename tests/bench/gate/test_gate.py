@@ -201,6 +201,12 @@ def test_what_cannot_be_compared_is_one_line(write: Write, change: Change, code:
     refused_command(["gate", "--baseline", old, "--candidate", new], code, "new.json", value)
 
 
+@pytest.mark.texts
+def test_a_result_without_a_format_is_refused_in_words(write: Write) -> None:
+    path = write("old.json", (1, runs(10, 1)), change=lambda document: document.pop("format"))
+    refused_command(["gate", "--baseline", path, "--candidate", path], "unknown_format", "no format")
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"results": 3}', "not json", "[" * 100_000])
 def test_files_that_are_no_results_are_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "wrong.json"

@@ -15,6 +15,7 @@ from typing import Any
 from gpuprof.bench.compare.document_format_1 import upgraded, with_reason_codes
 from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.measure.resources import ResourceSeries
+from gpuprof.bench.results.stored import format_name
 from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.verdicts import (
     AccuracyVerdict,
@@ -532,7 +533,7 @@ def document_from(plain: Mapping[str, Any], where: str = "the comparison") -> Co
     if version not in (1, FORMAT_VERSION):
         raise BenchmarkError(
             "unknown_format",
-            f"{where} has format {version!r}, and this version reads 1 and {FORMAT_VERSION}",
+            f"{where} has {format_name(plain)}, and this version reads 1 and {FORMAT_VERSION}",
             hint="compare again, or upgrade gpuprof (pip install --upgrade gpuprof-native)",
         )
     hint = "compare again, or specify the .json of gpuprof compare"

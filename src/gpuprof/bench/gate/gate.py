@@ -379,6 +379,14 @@ def _variation(*sides: Sequence[float]) -> float | None:
 
 def nothing_shared(candidate: ResultFile, baseline: str, first: Configuration) -> BenchmarkError:
     """Return the error of two sides without a common configuration."""
+    others = [each for each in candidate.medians_s if each != first]
+    loads = [each.load or "none" for each in others if each._replace(load=first.load) == first]
+    if loads:
+        return BenchmarkError(
+            "different_loads",
+            f"the loads differ: {candidate.path} has {loads[0]}, and {baseline} {first.load or 'none'}",
+            hint="measure both with the same scenario and the same rate",
+        )
     return BenchmarkError(
         "no_configuration",
         f"{candidate.path} has no configuration of {baseline} ({first}, ...)",

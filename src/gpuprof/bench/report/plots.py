@@ -47,6 +47,7 @@ _SPEEDUP = "speed-up over the baseline (right is faster)"
 # From this many points on, only those that matter have their names in the plot.
 _MOST_NAMES = 8
 _NAME = 22
+_NAMES_ABOVE = {"l": 8, "r": 16, "t": 32, "b": 8}  # names of points at the upper end of an axis
 
 
 class Plots:
@@ -224,8 +225,9 @@ class Plots:
             f"median latency at batch size {batch_size} ({unit}; left is faster)",
             f"{label(str(measure))}{' (%)' if scale == 100 else ''} (up is better)",
         )
+        up = _quality_range([each.y.value for each in points], scale)
         alternative = f"{str(measure).capitalize()} against median latency of {len(points)} variants."
-        return self._points_figure("accuracy-time", alternative, points, titles, {})
+        return self._points_figure("accuracy-time", alternative, points, titles, {"range": up})
 
     def _points_figure(
         self, key: str, alternative: str, points: list[PlotPoint], titles: tuple[str, str], of_y: Plain
@@ -236,11 +238,13 @@ class Plots:
         x_axis = (
             logarithmic_axis(titles[0], across) if is_wide(across) else axis(titles[0], range=padded(across))
         )
-        y_axis = axis(titles[1], range=padded([each.y.value for each in points]), **of_y)
+        y_axis = axis(titles[1], **{"range": padded([each.y.value for each in points]), **of_y})
         # The recommended variant last: its name is kept where names meet.
         points.sort(key=lambda each: each.variant == self._document.summary.choice)
         traces = [self._point(each, to_left=each.x.value > middle) for each in points]
-        return Figure(key, alternative, traces, layout(HEIGHT, xaxis=x_axis, yaxis=y_axis))
+        return Figure(
+            key, alternative, traces, layout(HEIGHT, xaxis=x_axis, yaxis=y_axis, margin=_NAMES_ABOVE)
+        )
 
     def _point(self, point: PlotPoint, *, to_left: bool) -> Plain:
         look, name = self.looks[point.variant], label(point.variant, _NAME)
@@ -268,7 +272,7 @@ class Plots:
             return None
         name, scale = str(measure), 1.0 if measure == QualityMeasure.COSINE else 100.0
         across = padded([1.0, *(point.speedup for point in points)])
-        up = padded([point.quality * scale for point in points])
+        up = _quality_range([point.quality * scale for point in points], scale)
         # What matters is drawn last: above the others, and its name is kept where names meet.
         points.sort(key=lambda each: (each.variant == self._document.summary.choice, each.on_front))
         traces = _front(points, scale, across[0], up[0])
@@ -279,6 +283,7 @@ class Plots:
             HEIGHT + 40,
             xaxis=axis(_SPEEDUP, ticksuffix="×", range=across),
             yaxis=axis(f"{label(name)}{' (%)' if scale == 100 else ''} (up is better)", range=up),
+            margin=_NAMES_ABOVE,
             shapes=[{**reference, "layer": "below"}],
         )
         alternative = f"{name.capitalize()} against speed-up of {len(points)} points, with the Pareto front."
@@ -452,3 +457,9 @@ def _segments(variant: VariantFigures) -> Iterator[Mark]:
             text = f"<b>{name}</b><br>{bounds}: {formatting.share(share)}"
             percent = Estimate(None, share * 100, None)
             yield Mark(variant.name, percent, text, title=name, marker=each.marker)
+
+
+def _quality_range(values: list[float], scale: float) -> tuple[float, float]:
+    """Return the range of an axis of a quality, which is at most 1 times `scale`."""
+    low, high = padded(values)
+    return low, min(high, scale)

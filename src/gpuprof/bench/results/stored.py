@@ -174,10 +174,15 @@ def _document(path: Path) -> dict[str, Any]:
     if document.get("format") != FORMAT_VERSION:
         raise BenchmarkError(
             "unknown_format",
-            f"{path} has format {document.get('format')!r}, and this version reads {FORMAT_VERSION}",
+            f"{path} has {format_name(document)}, and this version reads {FORMAT_VERSION}",
             hint="measure again, or upgrade gpuprof (pip install --upgrade gpuprof-native)",
         )
     return document
+
+
+def format_name(document: Mapping[str, Any]) -> str:
+    """Return the version of the format of a document as text, such as `format 1`."""
+    return "no format" if document.get("format") is None else f"format {document['format']!r}"
 
 
 def _profile(path: Path, document: Mapping[str, Any]) -> Path | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
+from gpuprof.live.dashboard.history_chart import CHART_STYLE, history_chart
 from gpuprof.live.dashboard.items import Item, Plain
 from gpuprof.render.page import duration, escaped, html_table, page_style
 from gpuprof.text.units import counted, format_bytes, format_quantity
@@ -78,7 +79,13 @@ def history_page(history: Plain, paths: dict[str, str]) -> str:
             )
             for each in series["changes"]
         ]
-        heads = ("First result of the new level", "Change", "95% interval", "", "Versions")
+        heads = (
+            "First result of the new level",
+            "Change",
+            "95% interval",
+            "Verdict",
+            "Versions that changed",
+        )
         results = [
             (
                 escaped(_time(each["t"])),
@@ -87,7 +94,7 @@ def history_page(history: Plain, paths: dict[str, str]) -> str:
             )
             for each in points
         ]
-        where = ", ".join(f"{name} {value}" for name, value in series["where"].items())
+        where = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in series["where"].items())
         sections.append(
             f"<h2>{escaped(series['label'])}</h2><p>{escaped(where)}</p>"
             + (html_table(heads, changes) if changes else "<p>No change point.</p>")
@@ -95,13 +102,14 @@ def history_page(history: Plain, paths: dict[str, str]) -> str:
             + html_table(("Time", escaped(history["metric"]), "File"), results)
             + "</details>"
         )
-    style = page_style("kit/page.css")
+    style = f"{page_style('kit/page.css')}{CHART_STYLE}"
+    chart = history_chart(history, lambda value: _value(value, history["unit"]), lambda at: _time(at)[:10])
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f"<title>{escaped(title)}</title><style>{style}</style></head><body>"
-        f'<h1>{escaped(title)}</h1><div class="static">{"".join(sections)}</div></body></html>'
+        f'<h1>{escaped(title)}</h1>{chart}<div class="static">{"".join(sections)}</div></body></html>'
     )
 
 

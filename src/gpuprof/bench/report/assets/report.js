@@ -17,7 +17,6 @@ function start() {
   const { figures } = readJson("data");
   const page = { figures, hidden: new Set() };
   const isForPaper = isPaper();
-  for (const table of document.querySelectorAll(".scroll")) watchScroll(table);
   for (const button of document.querySelectorAll("[data-hides]")) {
     button.addEventListener("click", () => toggle(page, Number(button.dataset.hides)));
   }
@@ -81,19 +80,6 @@ function thinOut(names) {
     name.style.visibility = meets ? "hidden" : "";
     if (!meets) kept.push(box);
   }
-}
-
-// A table wider than the window is marked, and what is cut off at its right fades.
-function watchScroll(table) {
-  const show = () => {
-    const hiddenWidth = table.scrollWidth - table.clientWidth;
-    table.toggleAttribute("data-scrolls", hiddenWidth > 1);
-    table.toggleAttribute("data-more", hiddenWidth - table.scrollLeft > 1);
-  };
-  const sizes = new ResizeObserver(show);
-  sizes.observe(table);
-  sizes.observe(table.firstElementChild);
-  table.addEventListener("scroll", show, { passive: true });
 }
 
 function watchWidth(redraw) {

@@ -23,15 +23,16 @@ export function drawChart(canvas, chart) {
   const context = fittedContext(canvas, { width, height, ratio });
   clearSurface({ context, width, height, ratio });
   const ticks = chart.yTicks.map((tick) => [tick, chart.formatY(tick)]);
-  const left = chart.plain ? 2 : Math.ceil(Math.max(...ticks.map(([, text]) => textWidth(context, text)))) + 12;
+  const left = chart.plain ? 2 : Math.ceil(Math.max(0, ...ticks.map(([, text]) => textWidth(context, text)))) + 12;
   const room = {
     left,
     right: width - (chart.plain ? 2 : 14),
     top: chart.top ?? 6,
-    bottom: height - (chart.plain ? 3 : 24),
+    bottom: height - (chart.plain ? 3 : chart.xTitle ? 42 : 24),
   };
   const scales = newScales(chart, room);
   if (!chart.plain) drawAxes(context, chart, scales, ticks);
+  if (!chart.plain) drawTitles(context, chart, room);
   for (const mark of chart.marks ?? []) drawMark(context, mark, scales, chart.colors);
   for (const line of chart.lines) drawLine(context, line, scales);
   if (chart.selected) drawSelected(context, chart.selected, scales, chart.colors);
@@ -70,6 +71,16 @@ function drawAxes(context, chart, { room, toX, toY }, ticks) {
     context.fillText(text, from, room.bottom + 14);
     free = from + wide + 16;
   }
+  context.textAlign = "left";
+}
+
+// What the axes are, or why there is nothing between them.
+function drawTitles(context, { xTitle, yTitle, empty, colors }, room) {
+  context.fillStyle = colors.quiet;
+  if (yTitle) context.fillText(yTitle, 2, 10);
+  context.textAlign = "center";
+  if (xTitle) context.fillText(xTitle, (room.left + room.right) / 2, room.bottom + 33);
+  if (empty) context.fillText(empty, (room.left + room.right) / 2, (room.top + room.bottom) / 2);
   context.textAlign = "left";
 }
 

@@ -15,7 +15,7 @@ import { bindTheme } from "../../../render/assets/kit/theme.js";
 import { buildDrill, openComparison, openEntry } from "./drill.js";
 import { buildEntries, choose, newEntries, showEntries, updateEntries } from "./entries.js";
 import { buildHistory, drawHistory, historyPicture, newHistory, refreshHistory } from "./history.js";
-import { beginLive, buildMachine, drawLive, newLive, renameCards, updateLive } from "./live.js";
+import { beginLive, buildMachine, drawLive, newLive, renameCards, showLost, updateLive } from "./live.js";
 import { followServer } from "./stream.js";
 
 const STATES = { live: "Live", lost: "Reconnecting", connecting: "Connecting" };
@@ -33,7 +33,7 @@ async function start() {
   buildHistory(history);
   buildDrill();
   bindTheme(() => drawAgain(page));
-  listen("history-png", "click", async () => download(await historyPicture(), "png"));
+  listen("history-png", "click", async () => download(await historyPicture(history), "png"));
   addEventListener("resize", () => drawSoon(page, { withHistory: true }));
   bindPageKeys(() => clearSearch(page));
   followServer({
@@ -45,7 +45,13 @@ async function start() {
     },
     onTick: (tick) => onTick(page, tick),
     onProblem: (state) => showProblem(state.problem),
-    onState: showState,
+    onState: (state) => {
+      showState(state);
+      if (state !== "lost") return;
+      showLost(live);
+      drawSoon(page);
+    },
+    onRefused: (reason) => showProblem(`The server sends this page no live figures: ${reason}`),
   });
   await refresh(page);
   return exposed({

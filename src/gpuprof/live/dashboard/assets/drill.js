@@ -1,7 +1,15 @@
 // The panel of an entry, and of the comparison of two: figures, and links to the pages that are rendered on demand.
 
 import { formatCount, formatDuration, formatPercent } from "../../../render/assets/kit/format.js";
-import { byId, factList, listen, newButton, newElement } from "../../../render/assets/kit/page.js";
+import {
+  byId,
+  factList,
+  listen,
+  newButton,
+  newElement,
+  setBreakable,
+  watchScroll,
+} from "../../../render/assets/kit/page.js";
 import { formatDate } from "./entries.js";
 import { formatChange, formatValue } from "./history.js";
 
@@ -17,7 +25,7 @@ export function buildDrill() {
 }
 
 function show(title, parts) {
-  byId("drill-title").textContent = title;
+  setBreakable(byId("drill-title"), title);
   byId("drill-body").replaceChildren(...parts);
   if (!byId("drill").open) byId("drill").showModal();
   byId("drill").scrollTop = 0;
@@ -62,7 +70,8 @@ function table(caption, titles, rows) {
   thead.append(head);
   for (const [first, ...cells] of rows) {
     const row = newElement("tr");
-    const name = newElement("th", first);
+    const name = newElement("th");
+    setBreakable(name, first);
     name.scope = "row";
     row.append(name, ...cells.map((cell) => (cell instanceof Node ? cell : newElement("td", cell))));
     tbody.append(row);
@@ -70,6 +79,8 @@ function table(caption, titles, rows) {
   element.append(newElement("caption", caption), thead, tbody);
   const box = newElement("div", undefined, "scroll");
   box.append(element);
+  box.tabIndex = 0;
+  watchScroll(box);
   return box;
 }
 
@@ -100,7 +111,10 @@ function entryParts(page, found) {
   for (const result of found.results) parts.push(newButton(`Result: ${result.path}`, () => openEntry(page, result.id)));
   const facts = Object.entries(found.facts);
   if (facts.length)
-    parts.push(newElement("h3", "Measured on"), factList(facts.map(([name, value]) => [name, value ?? "–"])));
+    parts.push(
+      newElement("h3", "Measured on"),
+      factList(facts.map(([name, value]) => [name.replaceAll("_", " "), value ?? "–"])),
+    );
   return parts;
 }
 
@@ -137,13 +151,22 @@ function factsOf(found) {
   ];
 }
 
+// The longer of both sides are the rows, so that a narrow window has as much of the table as possible.
 function figureTable({ figures }) {
+  const caption = "Medians of the process runs";
   const metrics = [...new Set(figures.flatMap(({ values }) => Object.keys(values)))];
-  const rows = figures.map(({ technique, batch_size: size, values }) => [
+  const names = figures.map(({ technique, batch_size: size }) =>
     size === null ? technique : `${technique}, batch ${size}`,
-    ...metrics.map((metric) => formatValue(values[metric] ?? null, UNITS[metric] ?? "s")),
-  ]);
-  return table("Medians of the process runs", ["", ...metrics], rows);
+  );
+  const cell = (figure, metric) => formatValue(figure.values[metric] ?? null, UNITS[metric] ?? "s");
+  if (metrics.length > figures.length)
+    return table(
+      caption,
+      ["", ...names],
+      metrics.map((metric) => [metric, ...figures.map((figure) => cell(figure, metric))]),
+    );
+  const rows = figures.map((figure, index) => [names[index], ...metrics.map((metric) => cell(figure, metric))]);
+  return table(caption, ["", ...metrics], rows);
 }
 
 // ---- a comparison ----
@@ -215,28 +238,37 @@ function stateCell(state, text = state) {
 }
 
 const VERDICTS = { better: "B is better", worse: "B is worse", same: "No difference above the margins" };
+const OUTCOMES = { passed: "B is not worse than A", failed: "B is worse than A", inconclusive: "Inconclusive" };
 
 function resultParts({ kind, outcome, margin, rows, notes }) {
   // Two loads have one configuration.
   const isLoad = kind === "load";
+  const nameOf = (row) => (isLoad ? row.metric : `${row.name}, ${row.metric}`);
   const cells = rows.map((row) => [
-    isLoad ? row.metric : `${row.name}, ${row.metric}`,
-    formatValue(row.old, row.unit),
-    formatValue(row.new, row.unit),
+    nameOf(row),
+    stateCell(row.verdict),
     row.ratio === null ? "–" : formatChange(row.ratio),
     row.low === null || row.high === null ? "–" : `${formatChange(row.low)} to ${formatChange(row.high)}`,
     ...(isLoad ? [formatPercent(row.margin)] : []),
-    stateCell(row.verdict),
+    formatValue(row.old, row.unit),
+    formatValue(row.new, row.unit),
   ]);
-  const reasons = [...new Set(rows.map(({ reason }) => reason).filter(Boolean)), ...notes];
+  const titles = ["", "Verdict", "Change", "Interval", ...(isLoad ? ["Margin"] : []), "Old", "New"];
   const headline = isLoad
     ? (VERDICTS[outcome] ?? outcome)
-    : `${outcome ?? "Two techniques"}, equivalence margin ${formatPercent(margin)}`;
-  const titles = ["", "Old", "New", "Change", "Interval", ...(isLoad ? ["Margin"] : []), "Verdict"];
+    : `${OUTCOMES[outcome] ?? "Two techniques"} (changes up to ${formatPercent(margin)} count as equal)`;
   const caption = `${isLoad ? `${rows[0].name}. ` : ""}A change above 0 is worse.`;
   return [
     newElement("p", headline, "outcome"),
     table(caption, titles, cells),
-    ...reasons.map((text) => newElement("p", text, "quiet")),
+    ...reasonsOf(rows, nameOf).map((text) => newElement("p", text, "quiet")),
+    ...notes.map((text) => newElement("p", text, "quiet")),
   ];
+}
+
+// Each reason once, after the rows that have it.
+function reasonsOf(rows, nameOf) {
+  const named = new Map();
+  for (const row of rows) if (row.reason) named.set(row.reason, [...(named.get(row.reason) ?? []), nameOf(row)]);
+  return [...named].map(([reason, names]) => `${names.join("; ")}: ${reason}`);
 }

@@ -1,7 +1,7 @@
 // The table of runs and results: searched, sorted, and selected for a comparison.
 
 import { counted, formatCount, formatDuration } from "../../../render/assets/kit/format.js";
-import { byId, fillOptions, listen, newElement, newButton } from "../../../render/assets/kit/page.js";
+import { byId, fillOptions, listen, newElement, newButton, setBreakable } from "../../../render/assets/kit/page.js";
 import { compileQuery, newTable, rowHead, showFound, sortItems } from "../../../render/assets/kit/table.js";
 
 const PAGE = 60; // rows; a thousand at once take a tenth of a second to lay out
@@ -108,7 +108,11 @@ function showChosen(entries) {
   const box = byId("selected");
   const items = entries.chosen.map((id) => entries.items.get(id));
   box.hidden = items.length === 0;
-  const names = items.map((item, index) => newElement("span", `${index === 0 ? "A" : "B"}: ${item.path}`, "chip"));
+  const names = items.map((item, index) => {
+    const chip = newElement("span", undefined, "chip");
+    setBreakable(chip, `${index === 0 ? "A" : "B"}: ${item.path}`);
+    return chip;
+  });
   const [a, b] = entries.chosen;
   const compare = newButton("Compare", () => entries.actions.compare(a, b));
   compare.disabled = items.length < 2;
@@ -145,7 +149,7 @@ export function showEntries(entries) {
   empty.hidden = found.length > 0;
   empty.textContent = all.length
     ? "Nothing matches the search."
-    : "No runs and no results are in this folder yet: gpuprof run train.py, or gpuprof bench --output-dir results";
+    : "No runs and no results are in this folder yet: gpuprof run train.py, or gpuprof bench MODEL --output-dir results";
   showChosen(entries);
 }
 
@@ -179,12 +183,15 @@ function rowOf(entries, item) {
   box.disabled = item.state !== "ready";
   box.setAttribute("aria-label", `Compare ${item.path}`);
   box.tabIndex = -1;
-  head.append(box, newElement("span", item.path));
+  const name = newElement("span");
+  setBreakable(name, item.path);
+  head.append(box, name);
   const ns = figureNs(item);
   const state = newElement("td", undefined, "words");
   state.append(newElement("span", item.state, "badge"));
   if (item.problem) state.append(newElement("span", ` ${item.problem.code}`));
-  const title = newElement("td", item.summary?.title ?? item.problem?.message ?? "–", "words title");
+  const title = newElement("td", undefined, "words title");
+  setBreakable(title, item.summary?.title ?? item.problem?.message ?? "–");
   row.append(
     head,
     newElement("td", item.kind, "words"),

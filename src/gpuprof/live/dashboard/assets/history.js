@@ -1,6 +1,13 @@
 // The history of a model: a line for each technique, change points with their intervals, and what they mean.
 
-import { formatAmount, formatDuration, formatPercent, threeDigits } from "../../../render/assets/kit/format.js";
+import { FONT } from "../../../render/assets/kit/canvas.js";
+import {
+  counted,
+  formatAmount,
+  formatDuration,
+  formatPercent,
+  threeDigits,
+} from "../../../render/assets/kit/format.js";
 import {
   byId,
   fillOptions,
@@ -10,6 +17,7 @@ import {
   newElement,
   press,
   showTooltip,
+  watchScroll,
 } from "../../../render/assets/kit/page.js";
 import { withColors } from "../../../render/assets/kit/theme.js";
 import { drawChart, roundTicks } from "./chart.js";
@@ -138,6 +146,8 @@ export function drawHistory(history) {
     history.scales = drawChart(canvas, {
       ...range,
       top: 26,
+      yTitle: history.data.metric,
+      xTitle: history.byOrder ? "Results of a technique, in the order of their dates" : "Date of the result",
       yTicks: roundTicks(...range.y, 5),
       xTicks: xTicks(history, range.x),
       formatY: (value) => formatValue(value, history.data.unit),
@@ -313,7 +323,7 @@ function buildChanges(history) {
   box.hidden = rows.length === 0;
   const table = newElement("table");
   const head = newElement("tr");
-  for (const title of ["New level since", "Technique", "Change", "95% interval", "", "Versions that changed"]) {
+  for (const title of ["New level since", "Technique", "Change", "95% interval", "Verdict", "Versions that changed"]) {
     const cell = newElement("th", title, "words");
     cell.scope = "col";
     head.append(cell);
@@ -322,7 +332,13 @@ function buildChanges(history) {
   thead.append(head);
   tbody.append(...rows);
   table.append(newElement("caption", "Change points"), thead, tbody);
-  box.replaceChildren(table);
+  const scrolled = newElement("div", undefined, "scroll");
+  scrolled.tabIndex = 0;
+  scrolled.setAttribute("role", "group");
+  scrolled.setAttribute("aria-label", "Change points");
+  scrolled.append(table);
+  box.replaceChildren(scrolled);
+  watchScroll(scrolled);
 }
 
 function changeRow(history, place, change) {
@@ -358,15 +374,39 @@ function describe({ data }) {
 
 // ---- picture ----
 
-// The chart with the page's background, since a picture is looked at elsewhere.
-export function historyPicture() {
+const PICTURE = { head: 40, row: 22, side: 14, swatch: 10 }; // CSS pixels
+
+// The chart with its title, its legend and the page's background, since a picture is looked at elsewhere.
+export function historyPicture(history) {
   const source = byId("history-chart");
+  const ratio = source.width / source.clientWidth;
+  const shown = shownSeries(history);
   const copy = newElement("canvas");
   copy.width = source.width;
-  copy.height = source.height;
+  copy.height = source.height + Math.round((PICTURE.head + PICTURE.row * shown.length + PICTURE.side) * ratio);
   const context = copy.getContext("2d");
-  context.fillStyle = withColors((read) => read("var(--page)"));
-  context.fillRect(0, 0, copy.width, copy.height);
-  context.drawImage(source, 0, 0);
+  withColors((read) => {
+    context.fillStyle = read("var(--page)");
+    context.fillRect(0, 0, copy.width, copy.height);
+    context.drawImage(source, 0, Math.round(PICTURE.head * ratio));
+    context.scale(ratio, ratio);
+    context.textBaseline = "middle";
+    context.fillStyle = read("var(--text)");
+    context.font = FONT.replace("12px", "600 16px");
+    context.fillText(`${history.data.model}, ${history.data.metric}`, PICTURE.side, PICTURE.head / 2);
+    context.font = FONT;
+    drawPictureLegend(context, shown, read, PICTURE.head + source.clientHeight + PICTURE.row / 2);
+  });
   return new Promise((resolve) => copy.toBlob(resolve, "image/png"));
+}
+
+function drawPictureLegend(context, shown, read, top) {
+  const { side, swatch, row } = PICTURE;
+  shown.forEach(({ label, index, points }, place) => {
+    const at = top + place * row;
+    context.fillStyle = read(`var(${COLORS[index % COLORS.length]})`);
+    context.fillRect(side, at - swatch / 2, swatch, swatch);
+    context.fillStyle = read("var(--text)");
+    context.fillText(`${label}, ${counted(points.length, "result")}`, side + swatch + 8, at);
+  });
 }

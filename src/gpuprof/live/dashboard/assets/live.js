@@ -16,6 +16,7 @@ const KEPT = 600; // points: ten minutes
 const RUN_COLUMNS = ["t", "p50", "max", "steps", "cpu", "rss", "read", "written", "spans"];
 const MACHINE_COLUMNS = ["t", "cpu", "io_wait", "memory", "received", "sent"];
 const NS_PER_S = 1e9;
+const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 const bytes = (value) => formatAmount(value, "B");
 const rate = (value) => formatAmount(value, "B/s");
 
@@ -40,7 +41,31 @@ export function newLive() {
     memoryTotal: null,
     cards: new Map(),
     nameOf: (id) => id,
+    isLost: false,
   };
+}
+
+// ---- the connection ----
+
+// Without a connection nothing is known of now: figures give way to dashes, and charts are pale.
+export function showLost(live) {
+  if (live.isLost) return;
+  live.isLost = true;
+  byId("lost").textContent = live.machine.length
+    ? `No connection to the server since ${CLOCK.format(Date.now())}. The charts end there.`
+    : "No connection to the server: there are no live figures.";
+  byId("devices").replaceChildren();
+  for (const card of live.cards.values()) if (!card.isOver) showUnknown(card);
+  showRuns(live);
+}
+
+function showUnknown(card) {
+  card.isUnknown = true;
+  card.state.textContent = "unknown";
+  card.figure.textContent = "–";
+  card.unit.textContent = "no connection";
+  card.note.hidden = true;
+  for (const { element } of [card.layers, card.operators]) element.hidden = true;
 }
 
 // ---- points ----
@@ -62,6 +87,7 @@ function runPoint(card, point) {
 }
 
 export function beginLive(live, history) {
+  live.isLost = false;
   live.machine.length = 0;
   for (const point of history.machine) machinePoint(live, point);
   for (const id of live.cards.keys()) removeCard(live, id);
@@ -97,9 +123,11 @@ export function updateLive(live, { machine, runs, left_out: leftOut }) {
   for (const [id, point] of Object.entries(runs)) {
     const card = cardOf(live, id);
     card.isOver = point.over === true;
-    runPoint(card, point);
-    if (point.layers) showPoint(card, point);
-    if (card.isOver) card.state.textContent = "ended";
+    // What is left of the last interval is no rate: the whole one before it stays.
+    const isCut = card.isOver && card.ring.length > 0;
+    if (!isCut) runPoint(card, point);
+    if (!isCut && point.layers) showPoint(card, point);
+    if (card.isOver) showEnd(card);
   }
   for (const [id, card] of live.cards) if (!(id in runs) && card.isOver) card.element.classList.add("over");
   live.leftOut = leftOut;
@@ -107,7 +135,9 @@ export function updateLive(live, { machine, runs, left_out: leftOut }) {
 }
 
 function showRuns(live) {
-  byId("no-runs").hidden = live.cards.size > 0;
+  byId("no-runs").hidden = live.isLost || live.cards.size > 0;
+  byId("lost").hidden = !live.isLost;
+  byId("live").toggleAttribute("data-lost", live.isLost);
 }
 
 // A card of a program that has ended stays until the page is loaded again, or there are many.
@@ -211,8 +241,15 @@ function showPoint(card, point) {
   } else card.unit.textContent = "no step ended in this interval";
   showBars(card.layers, point.layers);
   showBars(card.operators, point.operators);
-  card.operators.element.hidden = point.no_operators !== null;
+  card.operators.element.hidden ||= point.no_operators !== null;
   showNotes(card, point);
+}
+
+function showEnd(card) {
+  card.state.textContent = "ended";
+  card.note.hidden = true;
+  if (!card.isEndShown && card.ring.length > 0) card.unit.textContent += " · before the end";
+  card.isEndShown = true;
 }
 
 function showNotes(card, point) {
@@ -269,10 +306,10 @@ export function buildMachine(live) {
 // Colors are read again only for another theme.
 export function drawLive(live, { isNewTheme = false } = {}) {
   if (isNewTheme || !live.colors) live.colors = withColors(paletteOf);
-  for (const tile of live.tiles) drawTile(tile, live.machine, live.colors, tile.most(live));
+  for (const tile of live.tiles) drawTile(tile, live.machine, live.colors, tile.most(live), live.isLost);
   for (const card of live.cards.values()) {
     drawSteps(card, live.colors);
-    for (const tile of card.tiles) drawTile(tile, card.ring, live.colors, null);
+    for (const tile of card.tiles) drawTile(tile, card.ring, live.colors, null, live.isLost && !card.isOver);
   }
 }
 
@@ -313,8 +350,8 @@ function timesOf(ring) {
   return [Math.min(valueAt(ring, "t", 0), last - 60_000), last];
 }
 
-function drawTile(tile, ring, colors, most) {
-  const values = tile.columns.map((name) => lastOf(ring, name));
+function drawTile(tile, ring, colors, most, isLost) {
+  const values = tile.columns.map((name) => (isLost ? NaN : lastOf(ring, name)));
   tile.value.textContent = values.map((value) => (Number.isNaN(value) ? "–" : tile.format(value))).join(" · ");
   if (ring.length === 0) return;
   const top = most ?? (largestOf(ring, tile.columns) * 1.1 || 1);
@@ -336,16 +373,19 @@ function drawTile(tile, ring, colors, most) {
 function drawSteps(card, colors) {
   const { ring } = card;
   if (ring.length === 0) return;
-  const top = largestOf(ring, ["p50"]) * 1.15 || 1;
+  const longest = largestOf(ring, ["p50"]);
+  const top = longest * 1.15 || 1;
   const x = timesOf(ring);
+  const end = card.isOver ? "end" : card.isUnknown ? "last figures" : "now";
   const lines = [lineOf(ring, "p50", colors.accent, { isFilled: true })];
-  const xTicks = roundTicks(-(x[1] - x[0]) / 1000, 0, 4).map((s) => [x[1] + s * 1000, s === 0 ? "now" : `${s} s`]);
+  const xTicks = roundTicks(-(x[1] - x[0]) / 1000, 0, 4).map((s) => [x[1] + s * 1000, s === 0 ? end : `${s} s`]);
   drawChart(card.canvas, {
     x,
     y: [0, top],
-    yTicks: roundTicks(0, top, 3),
+    yTicks: longest > 0 ? roundTicks(0, top, 3) : [0],
     xTicks,
-    formatY: formatDuration,
+    formatY: (ns) => (longest > 0 ? formatDuration(ns) : ""),
+    empty: longest > 0 ? null : "no steps yet",
     lines,
     colors,
   });

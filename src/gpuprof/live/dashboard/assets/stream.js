@@ -3,13 +3,13 @@
 const RETRY_MS = 3_000;
 const HIDDEN_MS = 10_000;
 
-export function followServer({ onHello, onTick, onProblem, onState }) {
+export function followServer({ onHello, onTick, onProblem, onState, onRefused }) {
   let source = null;
   let timer = 0;
 
   function open() {
     clearTimeout(timer);
-    if (source !== null) return;
+    if (source !== null || document.hidden) return;
     source = new EventSource("/events");
     source.addEventListener("hello", (event) => {
       onState("live");
@@ -24,9 +24,11 @@ export function followServer({ onHello, onTick, onProblem, onState }) {
     });
   }
 
-  function retry() {
+  async function retry() {
     close();
     timer = setTimeout(open, RETRY_MS);
+    const reason = await reasonOfRefusal();
+    if (reason !== null && source === null) onRefused(reason);
   }
 
   function close() {
@@ -40,4 +42,21 @@ export function followServer({ onHello, onTick, onProblem, onState }) {
     else timer = setTimeout(close, HIDDEN_MS);
   });
   open();
+}
+
+// An EventSource keeps the text of an error to itself, so the server is asked again; null if it does not refuse.
+async function reasonOfRefusal() {
+  const asked = new AbortController();
+  try {
+    const response = await fetch("/events", { signal: asked.signal });
+    if (response.ok) return null;
+    const text = await response.text();
+    if (!response.headers.get("content-type")?.includes("json")) return text.trim() || response.statusText;
+    const { message, hint } = JSON.parse(text);
+    return hint ? `${message} (${hint})` : message;
+  } catch {
+    return null;
+  } finally {
+    asked.abort(); // a stream that was granted after all is not read here
+  }
 }

@@ -7,7 +7,7 @@ const NUMBERS = [0, 1, 2].map(
 const DURATIONS = [
   [1e9, "s"],
   [1e6, "ms"],
-  [1e3, "µs"],
+  [1e3, "us"],
 ];
 const PREFIXES = [
   [1e18, "E"],

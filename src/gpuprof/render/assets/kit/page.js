@@ -48,8 +48,20 @@ export function fillOptions(id, entries) {
 
 // Puts a name into `element` with places where a line may break: between the words of the name.
 export function setBreakable(element, name) {
-  const words = name.split(/(?<=::|[._<,(›])(?=\w)/);
+  const words = name.split(/(?<=::|[./_<,(›-])(?=\w)/);
   element.replaceChildren(...words.flatMap((word, i) => (i ? [newElement("wbr"), word] : [word])));
+}
+
+// A box that is wider than the window is marked, and what is cut off at its right fades.
+export function watchScroll(box) {
+  const show = () => {
+    const hiddenWidth = box.scrollWidth - box.clientWidth;
+    box.toggleAttribute("data-scrolls", hiddenWidth > 1);
+    box.toggleAttribute("data-more", hiddenWidth - box.scrollLeft > 1);
+  };
+  const sizes = new ResizeObserver(show);
+  for (const each of [box, ...box.children]) sizes.observe(each);
+  box.addEventListener("scroll", show, { passive: true });
 }
 
 // A sentence in place of the picture.
@@ -119,6 +131,7 @@ export async function startPage(start) {
   window.__gpuprof = { ready: false };
   try {
     Object.defineProperties(window.__gpuprof, await start());
+    for (const box of document.querySelectorAll(".table, .scroll")) watchScroll(box);
     window.__gpuprof.readyAt = performance.now();
     window.__gpuprof.ready = true;
     document.documentElement.dataset.ready = "";

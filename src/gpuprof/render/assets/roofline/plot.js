@@ -38,9 +38,10 @@ function drawGrid(scales) {
     shape(
       "text",
       { class: "axis", x: middle, y: plot.bottom + 38, "text-anchor": "middle" },
-      isNarrow(plot) ? "FLOP a byte of the memory level" : "Arithmetic intensity, FLOPs per byte from its memory level",
+      isNarrow(plot) ? "Intensity, FLOPs per byte" : "Arithmetic intensity, FLOPs per byte from its memory level",
     ),
   );
+  parts.push(shape("text", { class: "axis", x: 4, y: 13 }, "Rate, FLOPs per second"));
   return parts;
 }
 
@@ -56,103 +57,113 @@ function plainNumber(power) {
       : `1e${power}`;
 }
 
-// Names of ceilings that are closer than this would overlap.
 const NAME_HEIGHT = 14;
-
 const LETTER_WIDTH = 7;
+const TRIED = 24; // places along a ceiling
 
 // A peak is level and begins at the steepest memory ceiling; a memory ceiling rises up to the highest peak.
-// `unnamed` takes the names that there is no room for.
-function drawCeilings(scales, ceilings, unnamed) {
+// Names meet neither each other nor another ceiling nor a circle; `unnamed` takes those without such a place.
+function drawCeilings(scales, ceilings, circles, unnamed) {
   const peaks = ceilings.filter((row) => row.resource === "compute").sort((a, b) => a.value - b.value);
   const levels = ceilings.filter((row) => row.resource.startsWith("memory.")).sort((a, b) => b.value - a.value);
   const highest = peaks.length ? peaks[peaks.length - 1].value : 10 ** scales.y[1];
-  const steepest = levels.length ? levels[0].value : null;
-  const lowest = peaks.length ? peaks[0].value : highest;
-  const parts = [
-    ...drawPeaks(scales, peaks, steepest, unnamed),
-    ...drawLevels(scales, levels, highest, lowest, unnamed),
-  ];
-  // Names stay readable where another ceiling runs through them.
-  return ["line", "text"].flatMap((kind) => parts.filter((part) => part.tagName === kind));
+  const [flat, rising] = [peakLines(scales, peaks, levels), levelLines(scales, levels, highest)];
+  const lines = [...flat, ...rising];
+  const taken = circles.map(({ x, y, r }) => ({ points: [[x, y]], reach: r + 3 }));
+  for (const { ends } of lines) taken.push({ points: pointsOf(ends, 4), reach: 2 });
+  // The slowest level is named first: it is the one that most rows are compared with.
+  const named = new Map([...flat, ...rising.toReversed()].map((line) => [line, nameOf(scales, line, taken)]));
+  const names = lines.map((line) => named.get(line));
+  unnamed.push(...lines.filter((_, index) => names[index] === null).map(({ name }) => name));
+  const shapes = lines.map(({ ceiling, kind, ends }) =>
+    shape("line", { class: kind, "data-ceiling": ceiling, ...ends }),
+  );
+  // Names are above all lines.
+  return [...shapes, ...names.filter((name) => name !== null)];
 }
 
-function drawPeaks(scales, peaks, steepest, unnamed) {
-  const { plot } = scales;
-  let named = Infinity;
-  return peaks.flatMap((peak) => {
-    const from = steepest ? Math.max(plot.left, scales.toX(peak.value / steepest)) : plot.left;
+function peakLines(scales, peaks, levels) {
+  const steepest = levels.length ? levels[0].value : null;
+  return peaks.map((peak) => {
+    const from = steepest ? Math.max(scales.plot.left, scales.toX(peak.value / steepest)) : scales.plot.left;
     const at = scales.toY(peak.value);
-    const ceiling = `compute ${peak.dtype}`;
-    const name = `${peak.dtype} ${formatAmount(peak.value, `${operationOf(peak.dtype)}/s`)}`;
-    const line = shape("line", { class: "ceiling", "data-ceiling": ceiling, x1: from, x2: plot.right, y1: at, y2: at });
-    if (named - at <= NAME_HEIGHT) {
-      unnamed.push(name);
-      return [line];
-    }
-    named = at;
-    return [
-      line,
-      shape(
-        "text",
-        { class: "ceiling-name", "data-ceiling": ceiling, x: plot.right - 4, y: at - 5, "text-anchor": "end" },
-        name,
-      ),
-    ];
+    return {
+      ceiling: `compute ${peak.dtype}`,
+      kind: "ceiling",
+      name: `${peak.dtype} ${formatAmount(peak.value, `${operationOf(peak.dtype)}/s`)}`,
+      ends: { x1: from, x2: scales.plot.right, y1: at, y2: at },
+    };
   });
 }
 
-// The slowest level is named first: it is the one that most rows are compared with.
-function drawLevels(scales, levels, highest, lowest, unnamed) {
-  let named = Infinity;
+function levelLines(scales, levels, highest) {
   return levels
-    .map((level, index) => [level, index])
-    .reverse()
-    .map(([level, index]) => {
-      const line = lineOf(scales, level, highest);
-      if (line === null) return [];
-      const name = `${level.resource.replace("memory.", "").toUpperCase()} ${formatAmount(level.value, "B/s")}`;
-      const text = namedAlong(scales, line, index, name, scales.toY(lowest) + NAME_HEIGHT);
-      const across = scales.toY(level.value) * Math.cos(line.angle);
-      const parts = [shape("line", { class: "ceiling memory", "data-ceiling": level.resource, ...line.ends })];
-      if (text === null || named - across <= NAME_HEIGHT) unnamed.push(name);
-      else {
-        named = across;
-        text.dataset.ceiling = level.resource;
-        parts.push(text);
-      }
-      return parts;
-    })
-    .reverse()
-    .flat();
+    .map((level) => ({
+      ceiling: level.resource,
+      kind: "ceiling memory",
+      name: `${level.resource.replace("memory.", "").toUpperCase()} ${formatAmount(level.value, "B/s")}`,
+      ends: endsOf(scales, level, highest),
+    }))
+    .filter(({ ends }) => ends !== null);
 }
 
 // Both ends are inside of the picture: where it enters at the left or from below, and the highest peak.
-function lineOf(scales, level, highest) {
+function endsOf(scales, level, highest) {
   const left = Math.max(10 ** scales.x[0], 10 ** scales.y[0] / level.value);
   const right = highest / level.value;
   if (!(right > left)) return null;
-  const ends = {
-    x1: scales.toX(left),
-    y1: scales.toY(left * level.value),
-    x2: scales.toX(right),
-    y2: scales.toY(highest),
-  };
-  return { ends, angle: Math.atan2(ends.y2 - ends.y1, ends.x2 - ends.x1) };
+  return { x1: scales.toX(left), y1: scales.toY(left * level.value), x2: scales.toX(right), y2: scales.toY(highest) };
 }
 
-// Names of adjacent ceilings are at different places along them, and end below `top`, where peaks are named.
-function namedAlong(scales, { ends: { x1, y1, x2, y2 }, angle }, index, name, top) {
-  const length = Math.hypot(x2 - x1, y2 - y1);
-  const until = length * Math.min(1, (y1 - top) / (y1 - y2));
-  const part = 0.12 + (isNarrow(scales.plot) ? 0.2 : 0.14) * index;
-  const start = Math.min(part * length, until - name.length * LETTER_WIDTH);
-  if (start < 4) return null;
-  const [x, y] = [x1 + start * Math.cos(angle), y1 + start * Math.sin(angle)];
-  return shape(
-    "text",
-    { class: "ceiling-name", x, y: y - 5, transform: `rotate(${(angle * 180) / Math.PI} ${x} ${y})` },
-    name,
+// Points on a line, a step of pixels apart.
+function pointsOf({ x1, y1, x2, y2 }, step) {
+  const count = Math.max(1, Math.round(Math.hypot(x2 - x1, y2 - y1) / step));
+  return Array.from({ length: count + 1 }, (_, index) => [
+    x1 + ((x2 - x1) * index) / count,
+    y1 + ((y2 - y1) * index) / count,
+  ]);
+}
+
+// The name above its line at the first place that is free, else below it; null for none.
+function nameOf(scales, { ends, name, ceiling }, taken) {
+  const angle = Math.atan2(ends.y2 - ends.y1, ends.x2 - ends.x1);
+  const [along, across] = [
+    [Math.cos(angle), Math.sin(angle)],
+    [Math.sin(angle), -Math.cos(angle)],
+  ];
+  const wide = name.length * LETTER_WIDTH;
+  const spare = Math.hypot(ends.x2 - ends.x1, ends.y2 - ends.y1) - wide - 8;
+  if (spare < 0) return null;
+  // Peaks are named at their end, and memory ceilings near their beginning.
+  const places = Array.from({ length: TRIED }, (_, index) => index / (TRIED - 1));
+  if (angle === 0) places.reverse();
+  for (const away of [5, -14])
+    for (const place of places) {
+      const start = 4 + place * spare;
+      const at = (right, up) => [
+        ends.x1 + along[0] * right + across[0] * up,
+        ends.y1 + along[1] * right + across[1] * up,
+      ];
+      const middle = Array.from({ length: Math.ceil(wide / 5) + 1 }, (_, index) =>
+        at(Math.min(start + index * 5, start + wide), away + 4.5),
+      );
+      if (!isFree(middle, scales.plot, taken)) continue;
+      taken.push({ points: middle, reach: NAME_HEIGHT / 2 });
+      const [x, y] = at(start, away);
+      const turned = angle === 0 ? {} : { transform: `rotate(${(angle * 180) / Math.PI} ${x} ${y})` };
+      return shape("text", { class: "ceiling-name", "data-ceiling": ceiling, x, y, ...turned }, name);
+    }
+  return null;
+}
+
+// `points` are the middle of a text; what is taken has a reach around its own points.
+function isFree(points, plot, taken) {
+  const isInside = points.every(([x, y]) => x > plot.left && x < plot.right && y > plot.top && y < plot.bottom);
+  return (
+    isInside &&
+    taken.every(({ points: others, reach }) =>
+      others.every(([x, y]) => points.every(([px, py]) => Math.hypot(x - px, y - py) > reach + 5)),
+    )
   );
 }
 
@@ -177,16 +188,25 @@ function drawPoints(app) {
     });
 }
 
+function circlesOf(points) {
+  return points.map((point) => ({
+    x: Number(point.getAttribute("cx")),
+    y: Number(point.getAttribute("cy")),
+    r: Number(point.getAttribute("r")),
+  }));
+}
+
 export function drawPlot(app) {
   const { clientWidth, clientHeight } = app.svg;
   const places = app.rows.filter((row) => row.at).map((row) => row.at);
   app.scales = makeScales(places, app.device.ceilings, clientWidth, clientHeight);
   app.svg.setAttribute("viewBox", `0 0 ${clientWidth} ${clientHeight}`);
   const unnamed = [];
+  const points = drawPoints(app);
   app.svg.replaceChildren(
     ...drawGrid(app.scales),
-    ...drawCeilings(app.scales, app.device.ceilings, unnamed),
-    ...drawPoints(app),
+    ...drawCeilings(app.scales, app.device.ceilings, circlesOf(points), unnamed),
+    ...points,
   );
   const below = byId("unnamed");
   below.textContent = `Ceilings without a label in the plot: ${unnamed.join(", ")}`;

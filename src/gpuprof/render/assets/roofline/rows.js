@@ -40,7 +40,7 @@ export function rowFacts(row) {
 
 // ---- axes ----
 
-const MARGIN = { left: 84, right: 24, top: 18, bottom: 48 };
+const MARGIN = { left: 84, right: 24, top: 26, bottom: 48 };
 const LARGEST_RADIUS = 26;
 const SMALLEST_RADIUS = 4;
 
