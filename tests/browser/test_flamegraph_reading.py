@@ -123,8 +123,11 @@ def test_large_figures_of_the_heading_fit(open_page: Any, width: int) -> None:
 def test_a_narrow_table_shows_name_self_time_and_percent_first(open_page: Any, width: int) -> None:
     page = open_page(make_page(MODEL), viewport={"width": width, "height": 800})
     row = page.locator("#rows tr").first
-    assert "aten::mm" in row.locator("th").inner_text()
-    assert "operator" in row.locator("th").inner_text()
+    row.scroll_into_view_if_needed()
+    # What is far below the window is rendered when it is seen.
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    for text in ("aten::mm", "operator"):
+        assert text in row.locator("th").inner_text()
     for text in ("40.0 ms", "50.0%"):
         cell = row.get_by_text(text, exact=True).first.bounding_box()
         assert cell["x"] + cell["width"] <= width

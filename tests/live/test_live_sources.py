@@ -81,13 +81,15 @@ def test_functions_of_all_intervals_are_the_samples_of_the_closed_run(tmp_path: 
             times[each.is_main_thread, each.name] += each.running_ns + each.waiting_ns
             assert sum(line_ns for _, line_ns in each.lines) <= each.running_ns + each.waiting_ns
     rows = gpuprof.open(run).sql(
-        "SELECT thread_id = process_id, frames[-1], count(*), sum(duration_ns) FROM stacks GROUP BY ALL"
+        "SELECT thread_id = process_id, frames[-1], sum(duration_ns) FROM stacks GROUP BY ALL"
     )
-    found = {(main, name): (count, int(total_ns)) for main, name, count, total_ns in rows.fetchall()}
+    found = {(main, name): int(total_ns) for main, name, total_ns in rows.fetchall()}
     (spin,) = [key for key in samples if key[1].startswith("spin ")]
     assert spin[0]
-    assert (samples[spin], times[spin]) == found[spin]
-    assert sum(samples.values()) == sum(count for count, _ in found.values())
+    # In the closed run, samples in which a wait begins or ends have two or three rows.
+    assert times[spin] == pytest.approx(found[spin], rel=0.05)
+    assert sum(times.values()) == sum(found.values())
+    assert sum(samples.values()) == gpuprof.open(run).meta["stacks"]["samples"]
     between = [each for snapshot in snapshots[1:-1] for each in snapshot.python]
     idle = [each for each in between if each.waiting_ns and not each.is_main_thread]
     assert idle

@@ -100,7 +100,7 @@ def test_a_run_without_a_cause_has_one_line(tmp_path: Path) -> None:
     section = Section(page_of(recorded(tmp_path, Planted(), fused=True)))
     assert "h3" not in section.tags
     assert section.tags.count("details") == 1
-    assert re.search(r"\d+ not found", section.texts["summary"][0])
+    assert re.search(r"\d+ not present", section.texts["summary"][0])
 
 
 def test_rules_without_data_are_counted_as_unknown(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_rules_without_data_are_counted_as_unknown(tmp_path: Path) -> None:
     run = gpuprof.open(train(host, Planted()).write(tmp_path / "r.gpuprof"))
     change_meta(run.path, sources={})
     section = Section(page_of(gpuprof.open(run.path)))
-    assert "unknown" in section.texts["summary"][0]
-    assert section.texts["dt"][-1] == "unknown"
+    assert "not checked" in section.texts["summary"][0]
+    assert section.texts["dt"][-1] == "not checked"
 
 
 def test_hostile_text_adds_no_element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,28 +3,28 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof.run.call_sites import CallSite
-from gpuprof.run.sample_waits import Sample, divided, find_waits
+from gpuprof.run.sample_waits import SamplePart, Waits, divided
 
 INTERVAL_NS = 1_000_000
 SLEEP, COMPUTE = CallSite("p.py", 1, 1, 0, 9), CallSite("p.py", 2, 2, 0, 9)
 FRAMES = {SLEEP: (1,), COMPUTE: (2,)}
 CALLED = {SLEEP: 11, COMPUTE: 12}
-Sampled = list[tuple[Sample, CallSite]]
+Sampled = list[tuple[SamplePart, CallSite]]
 
 
 def samples_of(phases: list[tuple[CallSite, int]], interval_ns: int = INTERVAL_NS) -> Sampled:
     """Return the samples of a thread that sleeps and computes in turns, as the native sampler writes them."""
     found: Sampled = []
-    ends = np.cumsum([duration_ns for _, duration_ns in phases]).tolist()
-    ran = np.cumsum([duration_ns if site is COMPUTE else 0 for site, duration_ns in phases]).tolist()
+    ends = list(itertools.accumulate(duration_ns for _, duration_ns in phases))
+    ran = list(itertools.accumulate(duration_ns * (site is COMPUTE) for site, duration_ns in phases))
     written_ns = idle_ns = used_ns = 0
     at, site = 0, phases[0][0]
     for now_ns in range(interval_ns, ends[-1], interval_ns):
@@ -36,18 +36,18 @@ def samples_of(phases: list[tuple[CallSite, int]], interval_ns: int = INTERVAL_N
             idle_ns = now_ns
             continue
         if idle_ns > written_ns:
-            found.append((Sample(idle_ns, idle_ns - written_ns, 0, 0, 1, FRAMES[site]), site))
+            found.append((SamplePart(idle_ns, idle_ns - written_ns, 0, 0, 1, FRAMES[site]), site))
             written_ns = idle_ns
         site = phases[at][0]
-        found.append((Sample(now_ns, now_ns - written_ns, cpu_ns - used_ns, 0, 1, FRAMES[site]), site))
+        found.append((SamplePart(now_ns, now_ns - written_ns, cpu_ns - used_ns, 0, 1, FRAMES[site]), site))
         written_ns, used_ns = now_ns, cpu_ns
     return found
 
 
-def divide(samples: Sampled, interval_ns: int = INTERVAL_NS) -> Iterator[Sample]:
+def divide(samples: Sampled, interval_ns: int = INTERVAL_NS) -> Iterator[SamplePart]:
     only = [sample for sample, _ in samples]
-    t_ns, duration_ns, cpu_ns, queued_ns = np.array([each[:4] for each in only], np.int64).T
-    waits = find_waits(t_ns, duration_ns, cpu_ns, queued_ns, interval_ns)
+    t_ns, duration_ns, cpu_ns, queued_ns = list(zip(*only, strict=True))[:4]
+    waits = Waits(interval_ns, t_ns, duration_ns, cpu_ns, queued_ns)
     return divided(only, [site for _, site in samples], waits, CALLED.get)
 
 
@@ -82,13 +82,13 @@ def test_no_time_is_lost(phases: list[tuple[CallSite, int]]) -> None:
 
 def test_time_in_the_queue_of_a_processor_is_no_wait() -> None:
     queued = [
-        (Sample(1_000_000 * (at + 1), 1_000_000, 400_000, 600_000, 1, (2,)), COMPUTE) for at in range(4)
+        (SamplePart(1_000_000 * (at + 1), 1_000_000, 400_000, 600_000, 1, (2,)), COMPUTE) for at in range(4)
     ]
     assert list(divide(queued)) == [sample for sample, _ in queued]
 
 
 def test_a_wait_is_not_given_to_a_call_before_a_gap() -> None:
-    idle = Sample(2_000_000, 1_000_000, 0, 0, 1, (1,))
-    later = Sample(9_000_000, 1_000_000, 200_000, 0, 1, (2,))
+    idle = SamplePart(2_000_000, 1_000_000, 0, 0, 1, (1,))
+    later = SamplePart(9_000_000, 1_000_000, 200_000, 0, 1, (2,))
     found = list(divide([(idle, SLEEP), (later, COMPUTE)]))
     assert [each.frames for each in found] == [(1, 11), (2, 12)]

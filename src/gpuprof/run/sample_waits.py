@@ -10,22 +10,16 @@ sample before. A shorter wait belongs to the call of its own sample if that is m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from gpuprof.run.call_sites import CallSite, waited_in_each_ns
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Ints = npt.NDArray[np.int64]
+from gpuprof.run.call_sites import CallSite, waited_ns
 
 # A wait of less than this part of the sampling interval is the time between the readings of two clocks.
 _LEAST_PART = 10
 Frames = tuple[int, ...]
 
 
-class Sample(NamedTuple):
+class SamplePart(NamedTuple):
     """A sample, or a part of one: its numbers in the order of `stacks.NUMBERS`, and its frames."""
 
     t_ns: int
@@ -36,70 +30,87 @@ class Sample(NamedTuple):
     frames: Frames
 
 
-class Waits(NamedTuple):
-    """Of each sample: the wait at its beginning, the wait at its end, and whether it keeps what it waits."""
+class Waits:
+    """Where the waits of a thread's samples are; all arguments are in nanoseconds.
 
-    at_begin_ns: Ints
-    at_end_ns: Ints
-    is_kept: npt.NDArray[np.bool_]
+    Of each sample, `at_begin_ns` and `at_end_ns` are the waits at its beginning and at its end, and `is_kept`
+    is whether it keeps what it waits. This has no NumPy, which short programs need not import.
+    """
 
+    def __init__(
+        self,
+        interval_ns: int,
+        t_ns: Sequence[int],
+        duration_ns: Sequence[int],
+        cpu_ns: Sequence[int],
+        queued_ns: Sequence[int],
+    ) -> None:
+        times = list(zip(duration_ns, cpu_ns, queued_ns, strict=True))
+        self._waited = [of - cpu - max(queued, 0) for of, cpu, queued in times]
+        self._is_wait = [waited_ns(*each) > 0 for each in times]
+        self._is_idle = [each and not cpu for each, cpu in zip(self._is_wait, cpu_ns, strict=True)]
+        self._follows = [
+            False,
+            *(b - of == a for a, b, of in zip(t_ns, t_ns[1:], duration_ns[1:], strict=False)),
+        ]
+        edges = (
+            cpu > 0 and wait * _LEAST_PART >= interval_ns
+            for cpu, wait in zip(cpu_ns, self._waited, strict=True)
+        )
+        self.at_begin_ns = [0] * len(times)
+        self.at_end_ns = [0] * len(times)
+        alone = -1
+        for place in [place for place, is_edge in enumerate(edges) if is_edge]:
+            if self._divide(place):
+                continue
+            # A wait that is longer than the interval, and has no idle sample, is in two samples.
+            if alone == place - 1 >= 0 and self._follows[place] and self._sum(place) >= interval_ns:
+                self.at_end_ns[alone], self.at_begin_ns[place] = self._waited[alone], self._waited[place]
+                alone = -1
+            else:
+                alone = place
+        parts = zip(self._is_wait, self.at_begin_ns, self.at_end_ns, strict=True)
+        self.is_kept = [is_wait and not begin and not end for is_wait, begin, end in parts]
 
-def find_waits(t_ns: Ints, duration_ns: Ints, cpu_ns: Ints, queued_ns: Ints, interval_ns: int) -> Waits:
-    """Return where the waits of a thread's samples are; all arguments are in nanoseconds."""
-    import numpy as np
+    def _sum(self, place: int) -> int:
+        return self._waited[place - 1] + self._waited[place]
 
-    is_wait = waited_in_each_ns(duration_ns, cpu_ns, queued_ns) > 0
-    is_idle = is_wait & (cpu_ns == 0)
-    waited = duration_ns - cpu_ns - np.maximum(queued_ns, 0)
-    is_edge = (cpu_ns > 0) & (waited * _LEAST_PART >= interval_ns)
-    follows = t_ns - duration_ns == np.append(np.iinfo(np.int64).min, t_ns[:-1])  # no sample is missing
-    begins = is_edge & follows & np.append(False, is_idle[:-1])
-    ends = is_edge & np.append((is_idle & follows)[1:], False)
-    # A wait that is longer than the interval, and has no idle sample, is in two samples.
-    is_alone = is_edge & ~begins & ~ends
-    is_long = np.append(False, waited[1:] + waited[:-1] >= interval_ns)
-    is_second = _is_odd_in_row(is_alone & follows & is_long & np.append(False, is_alone[:-1]))
-    begins |= is_second
-    ends |= np.append(is_second[1:], False)
-    at_begin = np.where(begins, np.where(ends, waited // 2, waited), 0)
-    at_end = np.where(ends, waited - at_begin, 0)
-    return Waits(at_begin, at_end, is_wait & ~begins & ~ends)
-
-
-def _is_odd_in_row(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return for each flag whether it is the first, third, ... of set ones that follow one another."""
-    import numpy as np
-
-    places = np.arange(len(flags))
-    unset: Ints = np.maximum.accumulate(np.where(flags, -1, places))
-    is_odd: npt.NDArray[np.bool_] = flags & ((places - unset) % 2 == 1)
-    return is_odd
+    def _divide(self, place: int) -> bool:
+        """Divide a sample next to an idle one; False if there is none."""
+        after = place + 1
+        begins = self._follows[place] and self._is_idle[place - 1]
+        ends = after < len(self._is_idle) and self._follows[after] and self._is_idle[after]
+        if begins:
+            self.at_begin_ns[place] = self._waited[place] // 2 if ends else self._waited[place]
+        if ends:
+            self.at_end_ns[place] = self._waited[place] - self.at_begin_ns[place]
+        return begins or ends
 
 
 def divided(
-    samples: Iterable[Sample],
+    samples: Iterable[SamplePart],
     sites: Sequence[CallSite | None],
     waits: Waits,
     frame_of: Callable[[CallSite], int | None],
-) -> Iterator[Sample]:
+) -> Iterator[SamplePart]:
     """Yield the samples, waits apart; the call that waits is the innermost frame, if `frame_of` has one."""
 
     def in_call(frames: Frames, site: CallSite | None) -> Frames:
         called = None if site is None else frame_of(site)
         return frames if called is None else (*frames, called)
 
-    former = Sample(0, 0, 0, 0, -1, ())
-    columns = (waits.at_begin_ns.tolist(), waits.at_end_ns.tolist(), waits.is_kept.tolist())
+    former = SamplePart(0, 0, 0, 0, -1, ())
+    columns = (waits.at_begin_ns, waits.at_end_ns, waits.is_kept)
     for sample, site, at_begin_ns, at_end_ns, is_kept in zip(samples, sites, *columns, strict=True):
         begin_ns = sample.t_ns - sample.duration_ns
         if at_begin_ns:
-            yield Sample(begin_ns + at_begin_ns, at_begin_ns, 0, 0, former.line, former.frames)
+            yield SamplePart(begin_ns + at_begin_ns, at_begin_ns, 0, 0, former.line, former.frames)
         if at_begin_ns or at_end_ns:
             rest_ns = sample.duration_ns - at_begin_ns - at_end_ns
             former = sample._replace(t_ns=sample.t_ns - at_end_ns, duration_ns=rest_ns)
             yield former
             if at_end_ns:
-                former = Sample(sample.t_ns, at_end_ns, 0, 0, sample.line, in_call(sample.frames, site))
+                former = SamplePart(sample.t_ns, at_end_ns, 0, 0, sample.line, in_call(sample.frames, site))
                 yield former
         else:
             former = sample._replace(frames=in_call(sample.frames, site)) if is_kept else sample

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 from gpuprof.record import stack_file as layout
 from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.run.call_sites import CallSite, called_at
-from gpuprof.run.sample_waits import Sample, divided, find_waits
+from gpuprof.run.sample_waits import SamplePart, Waits, divided
 from gpuprof.run.threads import UNKNOWN, ThreadReadings, ThreadTimes, UsageCounts
 
 BATCH_SAMPLES = 8192
@@ -249,15 +249,12 @@ class _StackReader:
 
     def with_waits(self, thread: ThreadStacks) -> ThreadStacks:
         """Return the samples of a thread in which waits are apart, and in the calls that wait."""
-        import numpy as np
-
         if len(thread.sites) != len(thread):  # samples of pyinstrument, or next to some
             return thread
         found = ThreadStacks(thread.process_id, thread.thread_id, thread.interval_ns, thread.is_of_end)
         columns = [getattr(thread, name) for name in NUMBERS]
-        t_ns, duration_ns, cpu_ns, queued_ns, _ = (np.array(each, np.int64) for each in columns)
-        waits = find_waits(t_ns, duration_ns, cpu_ns, queued_ns, thread.interval_ns)
-        samples = map(Sample, *columns, thread.frames)
+        waits = Waits(thread.interval_ns, *columns[:4])
+        samples = map(SamplePart, *columns, thread.frames)
         for *numbers, frames in divided(samples, thread.sites, waits, self._frame_of):
             found.add(numbers, self._stacks.setdefault(frames, frames))
         found.added = len(found) - len(thread)
