@@ -46,7 +46,7 @@ net = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.n
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 x = torch.ones(16, 64)
 def work():
-    for _ in range(150):
+    for _ in range(600):
         optimizer.zero_grad()
         net(x).sum().backward()
         optimizer.step()

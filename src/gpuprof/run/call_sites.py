@@ -9,7 +9,6 @@ innermost frame is the call. Its place in the source (PEP 657) gives the text of
 from __future__ import annotations
 
 import functools
-import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -95,6 +94,8 @@ def _function_called_in(text: bytes) -> str | None:
 @functools.lru_cache(maxsize=256)
 def _lines(path: str) -> list[bytes]:
     """Return the lines of a source file in UTF-8, of which columns are offsets; empty if it has gone."""
+    import tokenize
+
     file = Path(path)
     try:
         if not file.is_file() or file.stat().st_size > _LARGEST_SOURCE_BYTES:
