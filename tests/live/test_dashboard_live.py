@@ -37,8 +37,9 @@ from dashboard_server import serving  # noqa: E402 - needs the packages
 
 from gpuprof.live.dashboard import connections  # noqa: E402
 from gpuprof.live.dashboard.connections import Limits, count_of  # noqa: E402
-from gpuprof.live.dashboard.folder import LOAD_FILES, FolderScan, is_held  # noqa: E402
+from gpuprof.live.dashboard.folder import LOAD_FILES, FolderScan  # noqa: E402
 from gpuprof.live.dashboard.live_runs import KEPT_POINTS, MOST_RUNS, LiveFeed, LiveRuns, run_point  # noqa: E402
+from gpuprof.record.recording_folder import is_held  # noqa: E402
 
 FIRST = Unavailable(MissingReason.FIRST_INTERVAL)
 MACHINE = MachineFigures(2, 0.5, 0.1, 6 << 30, 8 << 30, 1.5, FIRST, 20.0)

@@ -44,22 +44,8 @@ _OF_PROBE = ("probe", "target", "as_json")
 # Those of loads that LoadGen has not are refused with errors of their own.
 _OF_LOADS = ("pattern", "mix", "concurrency", "report", "find_max_rate")
 _OF_SYSTEMS = tuple(each.name for each in dataclasses.fields(SystemOptions))
-_OF_MLPERF = (
-    *(
-        "mlperf",
-        "target",
-        "scenario",
-        "rate",
-        "duration",
-        "count",
-        "slo",
-        "seed",
-        "max_batch",
-        "out",
-        "as_json",
-    ),
-    *(*_OF_LOADS, *_OF_SYSTEMS),
-)
+_OWN_OF_MLPERF = "mlperf target scenario rate duration count slo seed max_batch out as_json"
+_OF_MLPERF = (*_OWN_OF_MLPERF.split(), *_OF_LOADS, *_OF_SYSTEMS)
 
 
 def _rate(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:

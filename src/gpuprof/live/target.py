@@ -10,7 +10,7 @@ from gpuprof.live.feed import Feed
 from gpuprof.live.processes import PROC, mapped_files, read_process
 from gpuprof.live.requests import RequestFollower
 from gpuprof.load.published import LIVE_FILE
-from gpuprof.record.recording_folder import SEGMENTS
+from gpuprof.record.recording_folder import SEGMENTS, is_held
 
 
 def open_feed(target: str | None) -> Feed:
@@ -39,8 +39,6 @@ def open_feed(target: str | None) -> Feed:
 
 def _refuse_ended(run: Path) -> None:
     """Raise RunError unless a program records into a run: its processes can be those of another container."""
-    from gpuprof.live.dashboard.folder import is_held
-
     if not is_held(run):
         raise RunError(
             "not_recording",

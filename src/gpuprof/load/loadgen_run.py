@@ -20,6 +20,7 @@ from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.loadgen import LoadgenResult, LoadgenSettings, run_loadgen
 from gpuprof.load.mlperf import RULES, MlperfScenario, ScenarioResult, ScenarioVerdict, judge
+from gpuprof.load.out_folder import MLPERF_RESULT
 from gpuprof.load.reasons import LoadReason, reason
 from gpuprof.load.result import LoadSettings
 from gpuprof.load.run import DURATION_S
@@ -27,7 +28,6 @@ from gpuprof.load.targets.address import is_address
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.units import counted, format_duration, format_number
 
-FILE = "mlperf.json"
 _LABEL_WIDTH = 25
 
 
@@ -103,14 +103,14 @@ class LoadgenComparison:
         """Write `mlperf.json` to a folder. Raises RunError."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / FILE, to_json(self.to_dict()))
+            write_whole(folder / MLPERF_RESULT, to_json(self.to_dict()))
         except OSError as error:
             raise RunError(
                 "cannot_write",
                 f"{folder}: cannot be written ({error.strerror})",
                 hint="free disk space, or use another --out",
             ) from error
-        return folder / FILE
+        return folder / MLPERF_RESULT
 
     def __str__(self) -> str:
         ours, settings = self.ours, self.loadgen.settings

@@ -10,11 +10,13 @@ from gpuprof.errors import RunError
 
 # What `gpuprof load` writes to --out, with the options that write it.
 SINGLE_RESULT = "result.json"
+SOAK_RESULT, SWEEP_RESULT = "soak.json", "sweep.json"
+RATE_RESULT, MLPERF_RESULT = "max_rate.json", "mlperf.json"
 SEVERAL_RESULTS = {
-    "soak.json": "--scenario soak",
-    "sweep.json": "several numbers for --concurrency",
-    "max_rate.json": "--find-max-rate",
-    "mlperf.json": "--mlperf",
+    SOAK_RESULT: "--scenario soak",
+    SWEEP_RESULT: "several numbers for --concurrency",
+    RATE_RESULT: "--find-max-rate",
+    MLPERF_RESULT: "--mlperf",
 }
 
 

@@ -19,6 +19,7 @@ from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.correlated import BATCHES, quantile_of_run, relative_rate_error
 from gpuprof.load.driver import check_threads
 from gpuprof.load.figures import latencies_s
+from gpuprof.load.out_folder import RATE_RESULT, SWEEP_RESULT
 from gpuprof.load.reasons import LoadReason
 from gpuprof.load.requests import is_ok
 from gpuprof.load.result import LoadResult, LoadSettings
@@ -88,7 +89,7 @@ class MaxRateResult:
 
     def save(self, folder: Path) -> Path:
         """Write `max_rate.json` to a folder. Raises RunError."""
-        return _save(self.to_dict(), folder, "max_rate.json")
+        return _save(self.to_dict(), folder, RATE_RESULT)
 
     def __str__(self) -> str:
         columns = [Column("rate"), Column("quantile"), Column("99% CI"), Column("verdict", right=False)]
@@ -152,7 +153,7 @@ class SweepResult:
 
     def save(self, folder: Path) -> Path:
         """Write `sweep.json` to a folder. Raises RunError."""
-        return _save(self.to_dict(), folder, "sweep.json")
+        return _save(self.to_dict(), folder, SWEEP_RESULT)
 
     def __str__(self) -> str:
         columns = [Column("concurrency"), Column("requests/s"), Column("mean"), Column("p99")]

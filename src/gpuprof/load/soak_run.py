@@ -17,6 +17,7 @@ from gpuprof.bench.results.files import to_json, write_whole
 from gpuprof.bench.serialization import to_finite
 from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.leaks import FEWEST_READINGS, MeterGrowth, SoakVerdict, overall, trim_memory
+from gpuprof.load.out_folder import SOAK_RESULT
 from gpuprof.load.reasons import LoadReason
 from gpuprof.load.requests import Rows, is_ok, service_ns
 from gpuprof.load.result import LoadSettings
@@ -93,14 +94,14 @@ class SoakResult:
         """Write `soak.json` to a folder. Raises RunError."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / "soak.json", to_json(self.to_dict()))
+            write_whole(folder / SOAK_RESULT, to_json(self.to_dict()))
         except OSError as error:
             raise RunError(
                 "cannot_write",
                 f"{folder}: cannot be written ({error.strerror})",
                 hint="free disk space, or use another --out",
             ) from error
-        return folder / "soak.json"
+        return folder / SOAK_RESULT
 
     def __str__(self) -> str:
         leaks, drift = self.report.leaks, self.report.drift

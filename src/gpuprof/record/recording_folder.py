@@ -9,6 +9,8 @@ import fcntl
 import json
 import os
 import shutil
+import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,23 @@ def exclusive(path: Path) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+_IS_LINUX = sys.platform == "linux"
+# struct flock of fcntl(2): type, origin, start, length, process; other systems have the first two last.
+_FLOCK = struct.Struct("hhqqi4x" if _IS_LINUX else "qqihh")
+
+
+def is_held(run: Path) -> bool:
+    """Whether a program records into a run. No lock is taken: it could keep a program from its own."""
+    try:
+        with (run / LOCK_FILE).open("rb") as lock:
+            kind = fcntl.F_RDLCK, os.SEEK_SET
+            asked = _FLOCK.pack(*kind, 0, 0, 0) if _IS_LINUX else _FLOCK.pack(0, 0, 0, *kind)
+            answer = _FLOCK.unpack(fcntl.fcntl(lock, fcntl.F_GETLK, asked))
+    except OSError:
+        return False
+    return bool(answer[0 if _IS_LINUX else 3] != fcntl.F_UNLCK)
 
 
 def identity_of(file: int) -> tuple[int, int] | None:

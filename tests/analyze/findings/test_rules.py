@@ -290,16 +290,23 @@ def test_a_function_that_is_most_of_a_span_has_the_place_and_time_of_the_span(
     assert finding.cost_run_ns == pytest.approx(STEPS * (5 + (own_ms if span else 0)) * MS, rel=0.05)
 
 
-def test_a_function_of_a_library_is_found_with_the_function_that_calls_it(tmp_path: Path) -> None:
+def logging_function(path: Path, read_ns: int) -> tuple[Findings, Finding]:
+    """Record a function of a library that takes 10 ms a step, of which it reads a value for `read_ns`."""
     host = TrainingHost(settings=settings())
     for _ in range(STEPS):
         with host.step(), host.function("training_step (train.py:5)"):
             with host.span("model", "layer"):
                 host.operator("aten::mm", 20 * MS)
             with host.function("Module.log (lightning/module.py:386)"):
-                host.operator("aten::item", 10 * MS)
-    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
-    finding = next(each for each in found if each.rule is Rule.LOGGING)
+                host.operator("aten::item", read_ns)
+                if read_ns < 10 * MS:
+                    host.work(10 * MS - read_ns)
+    found = gpuprof.open(host.write(path)).findings()
+    return found, next(each for each in found if each.rule is Rule.LOGGING)
+
+
+def test_a_function_of_a_library_is_found_with_the_function_that_calls_it(tmp_path: Path) -> None:
+    found, finding = logging_function(tmp_path / "r.gpuprof", read_ns=10 * MS)
     assert finding.values["function"] == "Module.log (lightning/module.py:386)"
     assert finding.values["caller"] == "training_step (train.py:5)"
     assert "training_step (train.py:5)" in explanation(found, "r.gpuprof")
@@ -311,16 +318,7 @@ def test_short_reads_are_not_the_cause_of_a_function_that_logs(
     read_us: int, is_cost: bool, tmp_path: Path
 ) -> None:
     """Short reads of the caller are in the time of a sample whose end is in the function that logs."""
-    host = TrainingHost(settings=settings())
-    for _ in range(STEPS):
-        with host.step(), host.function("training_step (train.py:5)"):
-            with host.span("model", "layer"):
-                host.operator("aten::mm", 20 * MS)
-            with host.function("Module.log (lightning/module.py:386)"):
-                host.operator("aten::item", read_us * 1_000)
-                host.work(10 * MS - read_us * 1_000)
-    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
-    finding = next(each for each in found if each.rule is Rule.LOGGING)
+    _, finding = logging_function(tmp_path / "r.gpuprof", read_ns=read_us * 1_000)
     assert finding.values["read_share"] == pytest.approx(read_us / 10_000, rel=0.01)
     assert ("tolist" in repair(finding)) is is_cost
     assert title(finding).startswith("Each step reads") is is_cost

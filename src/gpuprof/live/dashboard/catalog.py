@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from gpuprof.live.dashboard.folder import MOST_ENTRIES, FolderCut, FolderScan, FoundEntry, is_held
+from gpuprof.live.dashboard.folder import MOST_ENTRIES, FolderCut, FolderScan, FoundEntry
 from gpuprof.live.dashboard.items import Item, ItemKind, ItemState, Plain, Problem, item_id
 from gpuprof.live.dashboard.workers import Worker
+from gpuprof.record.recording_folder import is_held
 
 _AT_ONCE = 25  # entries in a request: a render waits for no more than these
 _MOST_REMOVED = 10_000

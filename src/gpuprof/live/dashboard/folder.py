@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
-import struct
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuprof.errors import GpuprofError
 from gpuprof.live.dashboard.items import FileStamp, ItemKind
-from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE
+from gpuprof.record.recording_folder import RECORDING_FILE
 from gpuprof.run.format import META_FILE
 
 DEEPEST = 8
@@ -169,20 +166,3 @@ def checked_path(root: Path, path: str) -> Path:
             if any(Path(folder, name).is_symlink() for name in (*names, *files)):
                 raise GpuprofError("not_in_folder", f"{path} has symbolic links in it", hint=_NO_LINKS)
     return real
-
-
-_IS_LINUX = sys.platform == "linux"
-# struct flock of fcntl(2): type, origin, start, length, process; other systems have the first two last.
-_FLOCK = struct.Struct("hhqqi4x" if _IS_LINUX else "qqihh")
-
-
-def is_held(run: Path) -> bool:
-    """Whether a program records into a run. No lock is taken: it could keep a program from its own."""
-    try:
-        with (run / LOCK_FILE).open("rb") as lock:
-            kind = fcntl.F_RDLCK, os.SEEK_SET
-            asked = _FLOCK.pack(*kind, 0, 0, 0) if _IS_LINUX else _FLOCK.pack(0, 0, 0, *kind)
-            answer = _FLOCK.unpack(fcntl.fcntl(lock, fcntl.F_GETLK, asked))
-    except OSError:
-        return False
-    return bool(answer[0 if _IS_LINUX else 3] != fcntl.F_UNLCK)
