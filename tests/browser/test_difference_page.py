@@ -198,8 +198,8 @@ def test_the_table_lists_the_largest_change_first(page: Any) -> None:
     slow = page.locator("#rows tr", has_text="fc2").first.locator("td").all_inner_texts()
     assert slow[2] == "slower"
     assert slow[1].startswith("+")
-    page.get_by_role("button", name="Verdict").click()
-    assert page.locator("th[aria-sort]").inner_text().startswith("Verdict")
+    page.get_by_role("button", name="Cells that differ").click()
+    assert page.locator("th[aria-sort]").inner_text().startswith("Cells that differ")
 
 
 def test_scale_and_color_by_keyboard_and_by_address(open_page: Any, page: Any) -> None:

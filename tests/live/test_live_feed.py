@@ -38,6 +38,8 @@ def test_the_sums_of_all_snapshots_are_the_tables_of_the_closed_run(recorded: Re
         snapshots.append(feed.poll())
     assert all(each.state is RunState.RECORDING for each in snapshots)
     assert all(isinstance(each.calls, tuple) and each.calls for each in snapshots)
+    # No step ended in this interval; that is not a program without steps.
+    assert snapshots[3].steps == ()
     recorded.send("end")
     snapshots.append(feed.poll())
     assert snapshots[-1].state is RunState.ENDED

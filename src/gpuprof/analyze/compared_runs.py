@@ -125,7 +125,7 @@ def warnings_of(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any
         _difference("machine", new, old, _machine),
         _difference("Python and torch", new, old, lambda meta: _words((meta.get("versions") or {}).items())),
         _difference("threads of PyTorch", new, old, _threads),
-        _difference("sources", new, old, _sources),
+        _sources_difference(new, old),
     ]
     unlike = [line for line in told if line]
     return [f"The runs are not alike: {'; '.join(unlike)}."] if unlike else []
@@ -136,6 +136,16 @@ def _difference(what: str, new: Any, old: Any, fact: Any) -> str:
     if not new_facts or not old_facts or (new_facts == old_facts and len(new_facts) == 1):
         return ""
     return f"{what} {' or '.join(sorted(old_facts))} before, {' or '.join(sorted(new_facts))} now"
+
+
+def _sources_difference(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> str:
+    """Return the sources that one side alone recorded; all of them if runs of one side differ."""
+    sides = [{_sources(meta) for meta in metas} - {""} for metas in (new, old)]
+    if not all(len(side) == 1 for side in sides):
+        return _difference("sources", new, old, _sources)
+    now, before = (set(next(iter(side)).split(", ")) - {"none"} for side in sides)
+    alone = [(sorted(before - now), "before"), (sorted(now - before), "now")]
+    return "; ".join(f"{', '.join(names)} recorded {when} only" for names, when in alone if names)
 
 
 def _machine(meta: Mapping[str, Any]) -> str:

@@ -41,9 +41,10 @@ class RunFollower:
         operators = _why_no_operators(statuses.get("operators"))
         is_late = self._spans.poll(ended, has_operators=operators is None)
         python = self._stacks.take()
+        steps = self._spans.take_steps()
         return {
             "operators": operators,
-            "steps": self._spans.take_steps() or Unavailable(MissingReason.NO_STEPS),
+            "steps": steps if self._spans.has_steps else Unavailable(MissingReason.NO_STEPS),
             "layers": self._spans.take_layers(),
             "calls": self._spans.take_calls(),
             "python": _with_reason(python, statuses.get("python")),

@@ -98,6 +98,11 @@ class SpanFollower:
                 taken.append(steps)
         return tuple(taken)
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether steps were found, in this interval or before."""
+        return any(window.has_steps for window in self._windows.values())
+
     def _window(self, process_id: int) -> StepWindow:
         return self._windows.setdefault(process_id, StepWindow())
 

@@ -28,6 +28,11 @@ class StepWindow:
         self._source: str | None = None
         self._taken_until_ns = 0
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether steps were found since the begin."""
+        return self._source is not None
+
     def add(self, rows: dict[str, Any], call: npt.NDArray[np.int64], layer: npt.NDArray[np.object_]) -> None:
         """Add outermost calls: columns `thread_id`, `start_ns`, `duration_ns`."""
         start_ns = rows["start_ns"].astype(np.int64)

@@ -21,6 +21,7 @@ from gpuprof.bench.facts import TextEnum
 from gpuprof.load.reasons import LoadReason, reason
 from gpuprof.stats.distributions import student_quantile
 from gpuprof.stats.quantiles import CONFIDENCE, samples_needed
+from gpuprof.stats.ratio_test import geometric_mean
 
 if TYPE_CHECKING:
     from gpuprof.stats.arrays import Floats
@@ -101,7 +102,7 @@ def _over_groups(
     shortest = min(map(len, groups), default=0)
     effective = shortest / correlation
     found = _insufficiency(len(groups), shortest, effective, correlation, quantile, confidence)
-    value = None if not groups else _geometric_mean(values)
+    value = None if not groups else geometric_mean(values)
     low, high = (None, None) if found is not None else _student_ends(values, confidence)
     return QueueQuantile(quantile, method, len(groups), value, low, high, effective, found)
 
@@ -122,10 +123,6 @@ def _insufficiency(
             needed=math.ceil(least * correlation),
         )
     return None
-
-
-def _geometric_mean(values: Floats) -> float:
-    return float(np.exp(np.log(values).mean())) if values.min() > 0 else float(values.mean())
 
 
 def _student_ends(values: Floats, confidence: float) -> tuple[float, float]:

@@ -104,6 +104,12 @@ class LogRatio:
         return both / 2 if t > 0 else 1 - both / 2
 
 
+def geometric_mean(figures: Sequence[float] | Floats) -> float:
+    """Return the mean whose ratio is judged: of logarithms, or of the figures if one is not above 0."""
+    values = np.asarray(figures, float)
+    return float(np.exp(np.log(values).mean())) if values.min() > 0 else float(values.mean())
+
+
 def compare(
     old: Sequence[float], new: Sequence[float], *, margin: float = MARGIN, confidence: float = CONFIDENCE
 ) -> Comparison:

@@ -92,6 +92,16 @@ def test_noise_and_too_few_process_runs_leave_it_open(write: Write) -> None:
     assert execute(["gate", "--baseline", str(old.path), "--candidate", str(new.path)]) == 3
 
 
+def test_the_figures_of_a_row_have_the_ratio_that_is_judged(write: Write) -> None:
+    # The medians of these process runs say the opposite of their ratio: 27.8 to 24.7 ms.
+    old = read_result_file(write("old.json", (1, [[5.0] * 40, [27.8] * 40, [30.0] * 40])))
+    new = read_result_file(write("new.json", (1, [[24.0] * 40, [24.7] * 40, [400.0] * 40])))
+    (row,) = medians(judge(old, new))
+    assert row.baseline == pytest.approx((5 * 27.8 * 30) ** (1 / 3) / 1e3)
+    assert row.ratio is not None
+    assert row.candidate == pytest.approx(row.baseline * row.ratio)
+
+
 def test_a_margin_lets_small_changes_pass(write: Write) -> None:
     old, new = write("old.json", (1, runs(10, 1))), write("new.json", (1, runs(10.3, 2)))
     command = ["gate", "--baseline", str(old), "--candidate", str(new)]

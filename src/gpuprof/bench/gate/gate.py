@@ -21,6 +21,7 @@ from gpuprof.stats.ratio_test import (
     Judgement,
     LogRatio,
     compare_with,
+    geometric_mean,
     proportion_ratio,
     required_runs,
 )
@@ -215,8 +216,8 @@ def _compared_row(
         configuration=key[0],
         metric=key[1],
         threshold=compared.margin,
-        baseline=float(np.median(pair[0])),
-        candidate=float(np.median(pair[1])),
+        baseline=geometric_mean(pair[0]),
+        candidate=geometric_mean(pair[1]),
         judgement=compared,
         variation=variation,
         reason=note("gate_busy_machine") if is_busy else _reason_of(key, compared, reason),

@@ -103,7 +103,7 @@ class ChangePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRow:
-    """One metric of one configuration; the figures are means of logarithms or medians over process runs.
+    """One metric of one configuration; the figures are geometric means over process runs.
 
     `ratio` is above 1 where the candidate is worse. `judgement` is None where the candidate did not measure
     it, and a Comparison against one result. `variation` is the standard deviation of the logarithms of the

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from gpuprof.live.dashboard.history_chart import CHART_STYLE, history_chart
 from gpuprof.live.dashboard.items import Item, Plain
 from gpuprof.render.page import duration, escaped, html_table, page_style
-from gpuprof.text.units import counted, format_bytes, format_quantity
+from gpuprof.text.units import counted, format_bytes, format_change, format_quantity
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 HISTORY_COLUMNS = [
@@ -72,8 +72,8 @@ def history_page(history: Plain, paths: dict[str, str]) -> str:
         changes = [
             (
                 escaped(_time(points[each["at"]]["t"])),
-                f"{each['ratio'] - 1:+.1%}",
-                f"{each['low'] - 1:+.1%} to {each['high'] - 1:+.1%}",
+                format_change(each["ratio"] - 1),
+                f"{format_change(each['low'] - 1)} to {format_change(each['high'] - 1)}",
                 "worse" if each["is_worse"] else "better",
                 escaped(", ".join(each["versions"]) or "–"),
             )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gpuprof.live.dashboard.items import Plain
 from gpuprof.render.page import escaped
+from gpuprof.text.units import format_change
 
 _COLORS = (
     ("#0b5cad", "#7cb8f5"), ("#c2571a", "#f0a35e"), ("#1a7f4b", "#58c98b"), ("#7a4fb5", "#b99af0"),
@@ -123,4 +124,4 @@ def _lines(scales: _Scales, series: Plain, color: str) -> Iterator[str]:
         (before, _), (after, _) = pairs[change["at"] - 1]
         x = (before + after) / 2
         yield f'<path {style} stroke-dasharray="4 3" d="M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>'
-        yield f'<text x="{x + 4:.1f}" y="{_TOP + 10}">{change["ratio"] - 1:+.1%}</text>'
+        yield f'<text x="{x + 4:.1f}" y="{_TOP + 10}">{format_change(change["ratio"] - 1)}</text>'

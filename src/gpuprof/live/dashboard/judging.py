@@ -130,6 +130,7 @@ def _compared_techniques(old: ResultFile, new: ResultFile) -> Plain:
     """Compare the medians of a model that was run in two ways, of the same inputs and batch size."""
     from gpuprof.bench.gate.gate import nothing_shared
     from gpuprof.stats.ratio_test import compare as compare_runs
+    from gpuprof.stats.ratio_test import geometric_mean
 
     def subject(each: Configuration) -> tuple[object, ...]:
         return each.model, each.input_shape, each.batch_size
@@ -147,8 +148,8 @@ def _compared_techniques(old: ResultFile, new: ResultFile) -> Plain:
                 "name": f"{a} against {b.framework} {b.dtype}",
                 "metric": "p50",
                 "unit": "s",
-                "old": float(np.median(old.medians_s[a])),
-                "new": float(np.median(new.medians_s[b])),
+                "old": geometric_mean(old.medians_s[a]),
+                "new": geometric_mean(new.medians_s[b]),
                 "ratio": found.ratio,
                 "low": found.low,
                 "high": found.high,

@@ -43,9 +43,14 @@ export function formatValue(value, unit) {
   return `${threeDigits(value)} ${unit}`.trim();
 }
 
-// A factor as a signed change.
+const LARGE_RATIO = 10;
+const LARGEST_RATIO = 1e6;
+
+// A factor as a signed change, from ten times on as a multiple.
 export function formatChange(ratio) {
   if (ratio === null) return "?";
+  if (ratio > LARGEST_RATIO) return `more than ${LARGEST_RATIO.toLocaleString("en-US")}x`;
+  if (ratio >= LARGE_RATIO) return `${Math.round(ratio).toLocaleString("en-US")}x`;
   return `${ratio >= 1 ? "+" : "−"}${formatPercent(Math.abs(ratio - 1))}`;
 }
 

@@ -229,15 +229,16 @@ function newBars(title) {
 function showPoint(card, point) {
   const { steps } = point;
   if (steps.count) {
-    const perSecond = (steps.count * NS_PER_S) / point.interval_ns;
     card.figure.textContent = formatDuration(steps.p50_ns);
     const parts = Object.entries(steps.parts ?? {})
       .filter(([, ns]) => ns > 0)
       .map(([part, ns]) => `${part} ${formatDuration(ns / steps.count)}`);
-    card.unit.textContent = [`median step, ${perSecond.toFixed(1)} steps/s`, ...parts].join(" · ");
+    // Not a rate: a step that is longer than the interval would make one step a second.
+    const within = `median of ${counted(steps.count, "step")} in ${formatDuration(point.interval_ns)}`;
+    card.unit.textContent = [within, ...parts].join(" · ");
   } else if (steps.count === null) {
     card.figure.textContent = point.spans === null ? "–" : formatCount(point.spans);
-    card.unit.textContent = "spans in this interval; no steps were found";
+    card.unit.textContent = "spans in this interval; no steps have been found";
   } else card.unit.textContent = "no step ended in this interval";
   showBars(card.layers, point.layers);
   showBars(card.operators, point.operators);

@@ -120,7 +120,8 @@ export function verdictText(group) {
   const { states } = group.change;
   const all = [...states.values()].reduce((sum, count) => sum + count, 0);
   const parts = SIGNIFICANT.filter((name) => states.has(name)).map((name) => `${states.get(name)} ${name}`);
-  if (!parts.length) return states.has("same") ? "no difference" : states.has("unknown") ? "not judged" : "too small";
+  if (!parts.length && states.has("same")) return all === 1 ? "no difference" : `none of ${all}`;
+  if (!parts.length) return states.has("unknown") ? "not judged" : "too small";
   return all === 1 ? parts[0].slice(2) : `${parts.join(", ")} of ${all}`;
 }
 

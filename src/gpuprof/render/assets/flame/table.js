@@ -25,7 +25,7 @@ function columnsOf(app) {
       name,
       kind,
       { title: "Change", key: (group) => Math.abs(changeOf(group)) },
-      { title: "Verdict", key: verdictText, words: true },
+      { title: "Cells that differ", key: verdictText, words: true },
       { title: before, key: ({ change }) => change.old },
       { title: now, key: ({ change }) => change.new },
       { title: "Ratio", key: ratioOf },
