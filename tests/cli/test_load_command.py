@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from refusals import refused_command
+from refusals import refused, refused_command
 
 from gpuprof.cli.main import cli, execute
 from gpuprof.errors import RunError
 from gpuprof.load import open_result
+from gpuprof.load.out_folder import new_folder
 from gpuprof.load.result import LoadSettings
 from gpuprof.load.search import MaxRate
 from gpuprof.load.several_runs import MaxRateResult, SweepResult
@@ -158,6 +159,22 @@ def test_without_a_folder_no_result_is_replaced(
         CliRunner().invoke(cli, ["load", target, "--scenario", "offline", "--count", "5"])
     found = sorted(each.name for each in tmp_path.iterdir() if each.is_dir() and "load" in each.name)
     assert found == ["gpuprof-load", "gpuprof-load-2", "gpuprof-load-3"]
+
+
+def test_loads_next_to_each_other_have_folders_of_their_own(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "load") as first, new_folder(tmp_path / "load") as second:
+        assert (first.name, second.name) == ("load", "load-2")
+        (second / "result.json").touch()
+    assert [each.name for each in tmp_path.iterdir()] == ["load-2"]
+    with refused(RunError, "cannot_write"), new_folder(tmp_path / "missing" / "load"):
+        pass
+
+
+def test_a_load_that_is_refused_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["load", "python:no_such_module:f", "--rate", "10"])
+    assert done.exit_code != 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_json_has_the_figures(target: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from gpuprof.errors import GpuprofError, RunError
 from gpuprof.live.dashboard import digests
 from gpuprof.live.dashboard.digests import digest_of
 from gpuprof.live.dashboard.items import ItemKind
+from gpuprof.load.out_folder import SEVERAL_RESULTS, SINGLE_RESULT
 
 
 def forget_parts(run: Path) -> None:
@@ -56,6 +57,25 @@ def test_a_file_of_other_software_is_left_out(name: str, text: str, tmp_path: Pa
 )
 def test_a_file_that_looks_like_a_result_is_damaged(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
+    with refused(GpuprofError, "not_json", name):
+        digest_of(tmp_path, name, ItemKind.RESULT)
+
+
+@pytest.mark.parametrize("name", [SINGLE_RESULT, *SEVERAL_RESULTS])
+def test_each_result_of_a_load_is_an_entry(name: str, tmp_path: Path) -> None:
+    kinds = {
+        "result.json": "load",
+        "max_rate.json": "max_rate",
+        "mlperf.json": "mlperf_style",
+        "soak.json": "soak",
+        "sweep.json": "concurrency_sweep",
+    }
+    plain = {"kind": kinds[name], "settings": {"target": "m", "scenario": "s"}, "verdict": "yes"}
+    (tmp_path / name).write_text(json.dumps(plain), encoding="utf-8")
+    found = digest_of(tmp_path, name, ItemKind.RESULT)
+    assert found is not None
+    assert (found["kind"], found["summary"]["title"]) == ("load", "m, s")
+    (tmp_path / name).write_text("{", encoding="utf-8")
     with refused(GpuprofError, "not_json", name):
         digest_of(tmp_path, name, ItemKind.RESULT)
 

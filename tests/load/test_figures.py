@@ -77,6 +77,9 @@ def test_littles_law_holds_in_a_steady_state_and_not_where_the_queue_grows() -> 
     assert growing is not None
     assert growing.gap > 0.3
     assert littles_law(served(np.zeros(5, np.int64), np.full(5, 1))) is None
+    failed = served(np.arange(1000) * 1_000_000, np.full(1000, 500_000))
+    failed["status"] = RequestStatus.FAILED
+    assert littles_law(failed) is None
 
 
 def test_only_requests_that_met_a_free_target_show_the_generators_lateness() -> None:

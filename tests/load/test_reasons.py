@@ -44,9 +44,9 @@ def test_figures_are_plain_numbers() -> None:
 def test_a_throttled_service_that_took_less_time_is_not_longer() -> None:
     values = {"cause": "CPU clock", "throttled": 3, "intervals": 96, "margin": 0.01}
     less = str(reason("throttled_harmless", low=-0.3, high=-0.163, **values))
-    assert less.endswith("service took 16.3% to 30.0% less time (95% CI)")
+    assert less.endswith("in which service was not slower: it took 16.3% to 30.0% less time (95% CI)")
     more = str(reason("throttled_harmless", low=-0.3, high=0.005, **values))
-    assert more.endswith("service took at most 0.5% longer (95% CI)")
+    assert more.endswith("in which service took at most 0.5% longer (95% CI)")
 
 
 def test_a_reason_is_plain_data_with_its_text() -> None:

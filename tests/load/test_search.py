@@ -52,7 +52,9 @@ def test_longer_runs_narrow_the_interval_in_simulations() -> None:
 def test_runs_that_are_too_short_do_not_show_that_a_target_is_met() -> None:
     found = find_max_rate(server(200), TARGET, 0.5, highest=1.5)
     assert found.low is None
-    assert {"short_runs", "never_met"} <= set(codes(found))
+    assert {"short_runs_at_rate", "never_met"} <= set(codes(found))
+    # The number of requests is that of this rate: runs at the others have other numbers.
+    assert found.reasons[0].values["rate"] == found.probes[0].rate
     assert not [each for each in found.probes if each.verdict is TargetVerdict.MET]
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -27,7 +28,7 @@ from gpuprof.cli.measuring import (
 from gpuprof.cli.options import FINITE, finite, numbers, seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
 from gpuprof.cli.usage import BadParameter, UsageError, refuse_others
-from gpuprof.load.out_folder import check_out
+from gpuprof.load.out_folder import check_out, new_folder
 from gpuprof.load.targets.address import is_address
 from gpuprof.text.units import counted
 
@@ -76,12 +77,10 @@ def _report_formats(_context: click.Context, _parameter: click.Parameter, value:
 
 
 def _folder(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
-    """Return the given folder, or a new one."""
+    """Return the given folder; empty for a new one, which is made when the test starts."""
     if value == "":
         raise BadParameter("empty_path", "the folder has no name; hint: write --out DIR, or omit it.")
-    from gpuprof.record.supervise import free_name
-
-    return str(free_name(RESULTS_FOLDER, suffix="")) if value is None else value
+    return value or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +281,18 @@ def load(options: LoadCommandOptions) -> None:
         return
     if options.mlperf:
         refuse_others("--mlperf", _OF_MLPERF)
+    with _out_folder(options) as folder:
+        _load_into(dataclasses.replace(options, out=str(folder)))
+
+
+def _out_folder(options: LoadCommandOptions) -> contextlib.AbstractContextManager[Path]:
+    if not options.out:
+        return new_folder(Path(RESULTS_FOLDER))
     check_out(Path(options.out), may_exist=options.mlperf)  # each run has logs of its own there
+    return contextlib.nullcontext(Path(options.out))
+
+
+def _load_into(options: LoadCommandOptions) -> None:
     if options.mlperf:
         _mlperf(options)
         return

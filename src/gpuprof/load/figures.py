@@ -109,8 +109,8 @@ def generator_lateness_s(rows: Rows, concurrency: int | None) -> Floats:
 
 
 def littles_law(rows: Rows) -> LittlesLaw | None:
-    """Return both sides of Little's law; None where all requests were planned at one moment."""
-    if not len(rows):
+    """Return both sides of Little's law; None where all were planned at one moment, or none succeeded."""
+    if not is_ok(rows).any():
         return None
     begin, end = int(rows["planned_ns"].min()), int(rows["planned_ns"].max())
     if end <= begin:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpuprof.errors import RunError
@@ -42,6 +45,28 @@ def check_out(folder: Path, *, may_exist: bool = False) -> None:
             pass
     except OSError as error:
         raise _not_writable(folder, error.strerror or str(error)) from None
+
+
+@contextlib.contextmanager
+def new_folder(first: Path) -> Iterator[Path]:
+    """Make a folder for a test: the first of NAME, NAME-2, ... that is free. It is removed if it stays empty.
+
+    It is made at once, so that a test that runs next to this one takes another. Raises RunError.
+    """
+    for count in itertools.count(1):
+        folder = first if count == 1 else first.with_name(f"{first.name}-{count}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _not_writable(folder, error.strerror or str(error)) from None
+        break
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):  # it has files
+            folder.rmdir()
 
 
 def _not_writable(folder: Path, reason: str) -> RunError:

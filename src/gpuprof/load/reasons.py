@@ -58,18 +58,25 @@ def _drift(what: str, more: str = "") -> Callable[[Values], str]:
     return text
 
 
+# What a soak test asks.
+SOAK_QUESTION = "leak, slower service or throttling"
 _THROTTLED = "{cause}: throttled in {throttled} of {intervals:#interval} between readings; in these, "
 
 
 def _throttled_harmless(values: Values) -> str:
     low, high = values["low"], values["high"]
-    took = f"service took at most {format_share(high)} longer"
+    took = f"took at most {format_share(high)} longer"
     if high <= 0:
-        took = f"service took {format_share(-high)} to {format_share(-low)} less time"
+        took = f"was not slower: it took {format_share(-high)} to {format_share(-low)} less time"
     where = f"{values['throttled']} of {counted(values['intervals'], 'interval')} between readings"
-    return f"{values['cause']}: throttled in {where}; in these, {took} (95% CI)"
+    return f"{values['cause']}: throttled in {where}, in which service {took} (95% CI)"
 
 
+# Of the shortest run.
+_SHORT_RUNS = (
+    "{requests:#request}, which are correlated and count as {effective:,.0f} independent ones; p{percent:g} "
+    "needs {least:,}, in runs of about {needed:,} requests"
+)
 _TEMPLATES: dict[str, Template] = {
     # MLPerf-style scenarios
     "too_short": "the run took {seconds:.3g} s, and the rule is {least_s:.3g} s",
@@ -89,8 +96,8 @@ _TEMPLATES: dict[str, Template] = {
     "measured {rate:rate}",
     # Intervals of queues
     "too_few_runs": "too few independent runs (n={runs}, needs {least})",
-    "short_runs": "each run has {requests:#request}, which are correlated and count as {effective:,.0f} "
-    "independent ones; p{percent:g} needs {least:,}, in runs of about {needed:,} requests",
+    "short_runs": f"each run has {_SHORT_RUNS}",
+    "short_runs_at_rate": f"at {{rate:rate}}, each run has {_SHORT_RUNS}",
     # Search of the highest rate
     "never_met": "no rate was shown to meet the target; the lowest was {rate:rate}",
     "never_missed": "no rate was shown to miss the target; the highest was {rate:rate}",

@@ -217,10 +217,17 @@ def _narrow(search: _Search, precision: float) -> None:
         search.probe((widest[0] + widest[1]) / 2)
 
 
+def _at_rate(probe: RateProbe, found: LoadReason) -> LoadReason:
+    """Return why a quantile has no interval; runs at another rate have other numbers of requests."""
+    if found.code != "short_runs":
+        return found
+    return reason("short_runs_at_rate", **found.values, rate=probe.rate)
+
+
 def _result(search: _Search) -> MaxRate:
     probes = tuple(sorted(search.probes.values(), key=lambda each: each.rate))
     low, high = search.met, search.missed
-    reasons = [each.quantile.insufficiency for each in probes if each.quantile.insufficiency is not None][:1]
+    reasons = [_at_rate(each, found) for each in probes if (found := each.quantile.insufficiency)][:1]
     if low is None and probes:
         reasons.append(reason("never_met", rate=probes[0].rate))
     if high is None and probes:

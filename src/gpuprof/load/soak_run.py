@@ -18,7 +18,7 @@ from gpuprof.bench.serialization import to_finite
 from gpuprof.errors import BenchmarkError, RunError
 from gpuprof.load.leaks import FEWEST_READINGS, MeterGrowth, SoakVerdict, overall, trim_memory
 from gpuprof.load.out_folder import SOAK_RESULT
-from gpuprof.load.reasons import LoadReason
+from gpuprof.load.reasons import SOAK_QUESTION, LoadReason
 from gpuprof.load.requests import Rows, is_ok, service_ns
 from gpuprof.load.result import LoadSettings
 from gpuprof.load.run import SOAK, LoadOptions, Scenario, checked, run_load, server_of, sizes_of
@@ -110,7 +110,7 @@ class SoakResult:
         requests, cycles = counted(self.requests, "request"), counted(self.cycles, "cycle")
         lines = [f"{requests} in {cycles}, {self.failed:,} failed", ""]
         lines += [wrapped(f"{each.verdict!s:<13} {each.reason}", indent=" " * 14) for each in judged]
-        lines += ["", f"leak, slower service or throttling: {self.verdict}"]
+        lines += ["", f"{SOAK_QUESTION}: {self.verdict}"]
         lines += [] if self.stopped is None else [str(self.stopped)]
         return "\n".join([*lines, *(["note: interrupted"] if self.interrupted else [])])
 

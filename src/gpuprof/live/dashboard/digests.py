@@ -14,18 +14,21 @@ from typing import Any, BinaryIO
 from gpuprof.errors import BenchmarkError, GpuprofError, RunError
 from gpuprof.live.dashboard.folder import LOAD_FILES
 from gpuprof.live.dashboard.items import ItemKind, Plain
+from gpuprof.load.out_folder import SEVERAL_RESULTS, SINGLE_RESULT
+from gpuprof.load.reasons import SOAK_QUESTION
 from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json
 from gpuprof.run.parts import problem_of_parts
 
 LARGEST_FILE = 256 << 20
-_OTHER_KINDS = {"load": ItemKind.LOAD, "max_rate": ItemKind.LOAD, "mlperf_style": ItemKind.LOAD}
+_SOAK = "soak"
+_LOAD_KINDS = ("load", "max_rate", "mlperf_style", _SOAK, "concurrency_sweep")
 # What gpuprof load and bench write; other files have names that the user chooses.
-_RESULT_NAMES = ("result.json", "max_rate.json", "mlperf.json", "benchmark_results_*.json")
+_RESULT_NAMES = (SINGLE_RESULT, *SEVERAL_RESULTS, "benchmark_results_*.json")
 # What gpuprof compare and suite write, and a file that is next to it, since others use the name, too.
 _REPORT, _JOURNAL = "report.json", "journal.jsonl"
 # The keys by which `_file_digest` recognizes a result, in the text of a damaged one.
 _HEAD = 64 << 10
-_KINDS = "|".join(("comparison", *_OTHER_KINDS)).encode()
+_KINDS = "|".join(("comparison", *_LOAD_KINDS)).encode()
 _MARKS = (
     (rb'"kind"\s*:\s*"(%s)"' % _KINDS,),
     (rb'"format"\s*:\s*\d', rb'"timestamp"\s*:\s*"'),
@@ -151,7 +154,7 @@ def _file_digest(root: Path, path: Path) -> Plain | None:
         return None
     if plain.get("kind") == "comparison":
         return _comparison_digest(root, path)
-    if plain.get("kind") in _OTHER_KINDS:
+    if plain.get("kind") in _LOAD_KINDS:
         return _load_digest(plain)
     if isinstance(plain.get("results"), list) and "format" in plain and "timestamp" in plain:
         return _benchmark_digest(root, path)
@@ -267,7 +270,7 @@ def _load_digest(plain: Any) -> Plain:
             "p50_s": _three(latency.get("p50")),
             "p99_s": _three(latency.get("p99")),
             "date": (run.get("environment") or {}).get("date"),
-            "is_partial": plain.get("kind") != "load",
+            "outcome": f"{SOAK_QUESTION}: {plain.get('verdict')}" if plain.get("kind") == _SOAK else None,
         },
     }
 

@@ -8,7 +8,6 @@ import contextlib
 import json
 import math
 import secrets
-import statistics
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +39,7 @@ from gpuprof.live.dashboard.rendering import PAGES
 from gpuprof.live.dashboard.security import Access, Guard
 from gpuprof.live.dashboard.stream import MOST_STREAMS, Broadcast, EventStream
 from gpuprof.live.dashboard.workers import Worker
+from gpuprof.stats.ratio_test import geometric_mean
 from gpuprof.text.sanitize import visible_text
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Dashboard:
             "problem": None if refusal is None else _problem_of(item, refusal).to_plain(),
             "pages": pages,
             "figures": [
-                {**{name: each[name] for name in _FIGURE_NAMES}, "values": _medians(each["values"])}
+                {**{name: each[name] for name in _FIGURE_NAMES}, "values": _means(each["values"])}
                 for each in digest.get("figures", ())
             ],
             "facts": {**digest.get("machine", {}), **digest.get("versions", {})},
@@ -166,9 +166,9 @@ def _problem_of(item: Item, refusal: GpuprofError) -> Problem:
 _FIGURE_NAMES = ("model", "technique", "batch_size", "input_shape", "device_type", "dtype", "p50_s")
 
 
-def _medians(values: Plain) -> Plain:
-    """Return the median of the process runs for each metric."""
-    return {name: statistics.median(each) for name, each in values.items()}
+def _means(values: Plain) -> Plain:
+    """Return the mean of the process runs for each metric, as the history and comparisons have it."""
+    return {name: geometric_mean(each) for name, each in values.items()}
 
 
 def application(dashboard: Dashboard, access: Access) -> ASGIApp:

@@ -153,7 +153,7 @@ function factsOf(found) {
 
 // The longer of both sides are the rows, so that a narrow window has as much of the table as possible.
 function figureTable({ figures }) {
-  const caption = "Medians of the process runs";
+  const caption = "Geometric means of the process runs, as in the history";
   const metrics = [...new Set(figures.flatMap(({ values }) => Object.keys(values)))];
   const names = figures.map(({ technique, batch_size: size }) =>
     size === null ? technique : `${technique}, batch ${size}`,
