@@ -98,6 +98,14 @@ def test_a_small_fraction_changes_nothing(tmp_path: Path) -> None:
     assert all("processors" not in each.factors for each in run.findings())
 
 
+@pytest.mark.parametrize(("queued", "factor"), [(0.25, 0.75), (0.04, None)])
+def test_a_replay_of_a_busy_machine_has_less_confidence(
+    tmp_path: Path, queued: float, factor: float | None
+) -> None:
+    factors = recorded(tmp_path, queued).whatif(remove=["generation 2"]).factors
+    assert factors.get("processors") == (None if factor is None else pytest.approx(factor))
+
+
 def test_what_was_not_counted_is_unavailable(tmp_path: Path) -> None:
     phases = recorded(tmp_path, 0.5, counted=False).phases()
     assert phases is not None

@@ -205,7 +205,7 @@ class Host:
             "format_version": 2,
             "complete": True,
             "process_id": PROCESS,
-            "processes": [{"process_id": PROCESS, "name": "simulated"}],
+            "processes": [{"process_id": PROCESS, "name": "simulated", "start_ns": 0, "end_ns": self.now_ns}],
             "threads": [{"process_id": PROCESS, "thread_id": PROCESS, "name": "main"}],
             "totals": {"spans": len(self.spans)},
             "sources": {"kernels": SourceStatus.on(Method.TEXT, text="simulated").to_plain()},

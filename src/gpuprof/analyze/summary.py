@@ -294,7 +294,7 @@ class Summary:
             ]
             line += "\n" + textwrap.fill("the rest: " + ", ".join(parts), TABLE_WIDTH, subsequent_indent="  ")
         if self.waiting_ns:
-            line += f"\nin addition, threads waited {format_duration(self.waiting_ns)}"
+            line += f"\nin addition, threads waited {format_duration(self.waiting_ns)} outside of {what}"
         if self.gpu_total_ns is None:
             return line
         held_ns = sum(row.gpu_own_ns or 0 for row in self.rows)

@@ -32,6 +32,8 @@ _STEPS = "SELECT begin_ns, end_ns, source FROM steps WHERE process_id = {process
 LEAST_EXPLAINED = 0.9  # below, a replay predicts nothing
 _REPLAYED = 0.9  # confidence of a replay of a complete recording that the rules explain
 _INCOMPLETE = 0.5  # factor for a recording with missing parts
+_PROCESSORS = "processors"
+_FACTOR_NAMES = {_PROCESSORS: "time with a processor"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class WhatIf:
     low_ns: int | None
     high_ns: int | None
     explained: float
-    factors: Mapping[str, float]
+    factors: dict[str, float]
     changes: tuple[ChangedTime, ...]
     workers: int | None
     contradicted: int
@@ -95,7 +97,9 @@ class WhatIf:
         if (step := self.step) is not None:
             gain = format_duration_range(step.low_ns, step.high_ns)
             lines.append(f"mean step  {gain} ({step.share}), {counted(step.steps, 'step')}")
-        factors = ", ".join(f"{name} {value:.2f}" for name, value in self.factors.items())
+        factors = ", ".join(
+            f"{_FACTOR_NAMES.get(name, name)} {value:.2f}" for name, value in self.factors.items()
+        )
         lines.append(f"confidence {self.confidence:.2f} ({factors})")
         return "\n".join(lines)
 
@@ -119,7 +123,15 @@ def predict(
     process_id, rank = _replayed(folder)
     process = RecordedProcess.read(folder, process_id)
     selections = [select(folder, process_id, change) for change in changes]
-    return replace(replay_changes(process, selections, workers, _steps(folder, process_id)), rank=rank)
+    found = replay_changes(process, selections, workers, _steps(folder, process_id))
+    return replace(found, rank=rank, factors=found.factors | _time_with_a_processor(folder))
+
+
+def _time_with_a_processor(folder: RunFolder) -> dict[str, float]:
+    """Return the factor of findings for a busy machine, where a replayed thread would wait as it did."""
+    phases = None if folder.meta.get("imported") else read_phases(folder)
+    waits = None if phases is None else phases.processor_waits
+    return {} if waits is None or waits.contention is None else {_PROCESSORS: 1 - waits.fraction}
 
 
 def _replayed(folder: RunFolder) -> tuple[int, int | None]:
