@@ -42,7 +42,9 @@ class WindowOptions:
         if not 0.05 <= self.duration_s <= 3600:
             raise _refusal("a window of 0.05 s to 1 h", f"{self.duration_s:g} s")
         if not self.every_s >= 2 * self.duration_s:
-            raise _refusal("an interval of at least twice the window", f"{self.every_s:g} s")
+            raise _refusal(
+                f"an interval of at least twice the window, {2 * self.duration_s:g} s", f"{self.every_s:g} s"
+            )
         if self.keep < 2:
             raise _refusal("at least 2 windows to keep", str(self.keep))
         if self.disk_bytes < LEAST_DISK_BYTES:

@@ -203,6 +203,7 @@ def _result(
         Verdict.NOT_SIGNIFICANT,
         largest_ns=_largest_ns(finding),
         least_ns=_least_ns(record, draft, finding),
+        is_of_step=finding.gain.step is not None,
     )
 
 

@@ -223,9 +223,9 @@ class Finding:
 class RuleResult:
     """The result of a rule for a run.
 
-    `missing` is why it is unknown. `largest_ns` is the largest gain of a step (of the run without steps)
-    that is not significant, and `least_ns` what it would have to be. `problem` is why the re-run that the
-    rule needs was not possible.
+    `missing` is why it is unknown. `largest_ns` is the largest gain that is not significant, and `least_ns`
+    what it would have to be: of a step, or of the run if not `is_of_step`. `problem` is why the re-run that
+    the rule needs was not possible.
     """
 
     rule: Rule
@@ -233,4 +233,5 @@ class RuleResult:
     missing: Missing | None = None
     largest_ns: float | None = None
     least_ns: float | None = None
+    is_of_step: bool | None = None
     problem: RerunProblem | None = None

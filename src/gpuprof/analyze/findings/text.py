@@ -312,7 +312,9 @@ def other_results(findings: Findings) -> Iterator[tuple[Verdict, str]]:
 
 def _small(result: RuleResult) -> str:
     gain, least = format_duration(result.largest_ns), format_duration(result.least_ns)
-    return f"{RULES.text(result.rule.value, {})}: a gain of at most {gain}, below the threshold of {least}"
+    base = "a step" if result.is_of_step else "the run"
+    name = RULES.text(result.rule.value, {})
+    return f"{name}: a gain of at most {gain} of {base}, below the threshold of {least}"
 
 
 def _line(label: str, text: str) -> str:
