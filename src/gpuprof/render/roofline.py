@@ -8,7 +8,13 @@ from typing import Any
 
 from gpuprof.analyze.ceilings.ceiling import GPU
 from gpuprof.analyze.roofline.rows import RooflineData, RooflineDevice, RooflineKind, RooflineRow
-from gpuprof.analyze.roofline.table import device_title, share_text, unmatched_rest, unmatched_text
+from gpuprof.analyze.roofline.table import (
+    device_title,
+    outside_text,
+    share_text,
+    unmatched_rest,
+    unmatched_text,
+)
 from gpuprof.analyze.roofline.text import advice_text, evidence_text, note_text, reason_text
 from gpuprof.render.page import (
     asset,
@@ -135,7 +141,9 @@ def _unmatched(roofline: RooflineData) -> str:
     heading = f"<h2>No label: {escaped(unmatched_text(roofline))}</h2>"
     scroll = '<div class="scroll" role="group" aria-label="No label" tabindex="0">'
     rest = unmatched_rest(roofline, shown)
+    outside = outside_text(roofline)
     below = f"<p>… {escaped(rest)}</p>" if rest else ""
+    below += f"<p>The other {escaped(outside)}.</p>" if outside else ""
     return f'<section class="unmatched">{heading}{scroll}{html_table(titles, lines)}</div>{below}</section>'
 
 

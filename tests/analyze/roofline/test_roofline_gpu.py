@@ -325,7 +325,7 @@ def test_simulated_share_is_of_the_time_in_calls_or_of_the_gpu(tmp_path: Path) -
     gpu.mkdir()
     roofline = roofline_of(host_run(ADD), host)
     on_host = " ".join(str(roofline).split())
-    assert f"of the time in recorded calls ({format_duration(roofline.total_ns)})." in on_host
+    assert f"of the time in recorded calls ({format_duration(roofline.total_ns)})" in on_host
     assert "all recorded" not in on_host
     on_gpu = " ".join(str(roofline_of(SimulatedRun([SMALL]).call(10), gpu)).split())
     assert "of the time on cuda:0 (25.0 us)." in on_gpu

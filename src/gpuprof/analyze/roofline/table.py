@@ -165,6 +165,8 @@ def _ceilings(roofline: RooflineData, device: RooflineDevice, width: int) -> lis
     share = format_share(device.matched_share)
     base = f"the time on {device.device}" if device.device.startswith(GPU) else "the time in recorded calls"
     covered = f"operators with a label cover {share} of {base} ({format_duration(device.total_ns)})."
+    if not device.device.startswith(GPU) and (outside := outside_text(roofline)):
+        covered = f"{covered[:-1]}; {outside}."
     return [*textwrap.wrap(text, width, subsequent_indent="  "), *textwrap.wrap(covered, width)]
 
 
@@ -203,6 +205,16 @@ def share_text(roofline: RooflineData, row: RooflineRow) -> str:
 def unmatched_text(roofline: RooflineData) -> str:
     """Return the percent of the time without a label, of each device where there are several."""
     return _fractions_text(roofline, roofline.unmatched)
+
+
+def outside_text(roofline: RooflineData) -> str | None:
+    """Return the percent of the time in recorded calls in which no operator ran on the CPU; None for none."""
+    device = next((each for each in roofline.ran_on if not each.device.startswith(GPU)), None)
+    if device is None or device.matched_share is None:
+        return None
+    unlabeled = sum(row.time_share or 0 for row in roofline.unmatched if row.device == device.device)
+    share = 1 - device.matched_share - unlabeled
+    return f"{share:.1%} of the time in calls is outside of operators" if share >= _MATTERS else None
 
 
 def unmatched_rest(roofline: RooflineData, shown: Sequence[Unmatched]) -> str | None:
