@@ -169,7 +169,7 @@ def train(host: TrainingHost, planted: Planted, steps: int = 12) -> TrainingHost
     for number in range(steps):
         has_collection = (number + 1) % planted.collect_every == 0
         with host.step():
-            _step(host, planted if has_collection else replace(planted, collect=0))
+            train_step(host, planted if has_collection else replace(planted, collect=0))
     return host
 
 
@@ -183,7 +183,8 @@ def _start(host: TrainingHost, planted: Planted) -> None:
             host.work(round(planted.startup * MS))
 
 
-def _step(host: TrainingHost, planted: Planted) -> None:
+def train_step(host: TrainingHost, planted: Planted) -> None:
+    """Do what a step of `train` does, without its begin and end."""
     if planted.load:
         with host.span(LOADER), host.function("Samples.__getitem__ (data.py:5)"):
             (host.sleep if planted.load_sleeps else host.work)(round(planted.load * MS))

@@ -15,6 +15,7 @@ from gpuprof.analyze.findings.text import (
     check_command,
     gain_amount,
     gain_basis,
+    other_python_text,
     other_results,
     place_text,
     repair,
@@ -70,7 +71,9 @@ def _sentence(html: str) -> str:
 
 def _section(findings: Findings, command: str) -> str:
     cards = [_card(number, each, findings.mean_step_ns, command) for number, each in enumerate(findings)]
-    parts = [_list(cards[:_MOST_CARDS])]
+    other = other_python_text(findings)
+    parts = [f'<p class="phases"><b>Python</b> {escaped(other)}</p>'] if other else []
+    parts.append(_list(cards[:_MOST_CARDS]))
     if len(cards) > _MOST_CARDS:
         more = counted(len(cards) - _MOST_CARDS, "more finding")
         parts.append(f"<details><summary>{more}</summary>{_list(cards[_MOST_CARDS:])}</details>")

@@ -17,7 +17,7 @@ import gpuprof
 from gpuprof.analyze.findings.engine import Findings
 from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, Verdict
 from gpuprof.analyze.findings.promises import Outcome, Score
-from gpuprof.analyze.findings.text import explanation, plain, repair, score_text
+from gpuprof.analyze.findings.text import explanation, plain, repair, score_text, short_lines
 
 STEPS = 12
 
@@ -90,6 +90,9 @@ def test_the_causes_on_a_slow_rank_are_found_too(tmp_path: Path) -> None:
     found = findings(tmp_path, slow)
     assert found.rank == 1
     assert {each.rule for each in found} == {Rule.WAITING, Rule.SLOW_RANK}
+    # Each line names the rank.
+    lines = [text for label, text in short_lines(found, 3, "r") if label == "finding"]
+    assert all(line.startswith("Rank 1") for line in lines)
     (slow_rank,) = (each for each in found if each.rule is Rule.SLOW_RANK)
     assert slow_rank.values["function"] == slow_rank.places.function == "poll (train.py:60)"
     real_ns = slow[0].now_ns - hosts[0].now_ns

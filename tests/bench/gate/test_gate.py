@@ -93,7 +93,7 @@ def test_noise_and_too_few_process_runs_leave_it_open(write: Write) -> None:
 
 
 def test_the_figures_of_a_row_have_the_ratio_that_is_judged(write: Write) -> None:
-    # The medians of these process runs say the opposite of their ratio: 27.8 to 24.7 ms.
+    # The medians of these process runs contradict their ratio: 27.8 to 24.7 ms.
     old = read_result_file(write("old.json", (1, [[5.0] * 40, [27.8] * 40, [30.0] * 40])))
     new = read_result_file(write("new.json", (1, [[24.0] * 40, [24.7] * 40, [400.0] * 40])))
     (row,) = medians(judge(old, new))

@@ -43,6 +43,7 @@ from gpuprof.analyze.findings.loading import loader
 from gpuprof.analyze.findings.moved_bytes import fp32_norms, lookups, padding
 from gpuprof.analyze.findings.operators import slow_operators, small_batch
 from gpuprof.analyze.findings.optimizer import optimizer, zeroing
+from gpuprof.analyze.findings.other_python import OtherPython, read_other_python
 from gpuprof.analyze.findings.places import located
 from gpuprof.analyze.findings.ranks import accumulation, buckets, slow_rank
 from gpuprof.analyze.findings.record import ProgramRecord
@@ -116,9 +117,10 @@ class Findings(Sequence[Finding]):
     """The findings of a run, the largest low end of a gain first; `results` are those of all rules.
 
     `step_ns` is the median step, `mean_step_ns` the mean one, which gains are a part of; None without steps.
-    `rank` is that of the searched process, None for a
-    program without ranks. `missing_ranks` were not recorded, or have no steps. `processor_waits` are those of
-    `run.phases()`. `unlisted` are findings whose gain is too small, or that are symptoms of another one.
+    `rank` is that of the searched process, None for a program without ranks. `missing_ranks` were not
+    recorded, or have no steps. `processor_waits` are those of `run.phases()`. `unlisted` are findings whose
+    gain is too small, or that are symptoms of another one. `other_python` is the function with most of a
+    step's time outside of the model; it is no finding, since what it does may be needed.
     """
 
     found: tuple[Finding, ...]
@@ -130,6 +132,7 @@ class Findings(Sequence[Finding]):
     missing_ranks: tuple[int, ...] = ()
     processor_waits: ProcessorWaits | None = None
     unlisted: tuple[Finding, ...] = ()
+    other_python: OtherPython | None = None
 
     def __len__(self) -> int:
         return len(self.found)
@@ -184,6 +187,7 @@ def find(folder: RunFolder, rerun: Rerunner | None = None, rank: int | None = No
         missing_ranks=() if record.phases is None else record.phases.missing_ranks,
         processor_waits=_processor_waits(record),
         unlisted=tuple(unlisted),
+        other_python=read_other_python(record),
     )
 
 

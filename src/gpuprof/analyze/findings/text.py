@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.findings.finding import GainKind, Verdict
+from gpuprof.analyze.findings.finding import GainKind, Rule, Verdict
 from gpuprof.analyze.findings.messages import (
     FACTORS,
     FIGURES,
@@ -30,6 +30,7 @@ from gpuprof.text.units import (
     format_duration,
     format_duration_range,
     format_missing_ranks,
+    format_share,
     format_share_range,
 )
 
@@ -86,9 +87,12 @@ def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]
 
     `run` is the name of the run in the command that compares it with a new one.
     """
+    other = other_python_text(findings)
     lines: list[tuple[str, str]] = []
     for number, each in enumerate(findings.found[:most]):
-        lines.append(("finding", f"{title(each)}. {gain_text(each, findings.mean_step_ns).capitalize()}"))
+        of_rank = "" if findings.rank is None or each.rule is Rule.SLOW_RANK else f"Rank {findings.rank}: "
+        gain = gain_text(each, findings.mean_step_ns).capitalize()
+        lines.append(("finding", f"{of_rank}{title(each)}. {gain}"))
         if number == 0:
             first, *more = repair(each).split("\n")
             # The title has the function, if it has no span.
@@ -99,14 +103,29 @@ def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]
     if not lines:
         rules = len(findings.results)
         known = sum(each.verdict is not Verdict.UNKNOWN for each in findings.results)
-        return [("finding", f"{NOTHING_FOUND} ({known} of {rules} rules searched): gpuprof explain {run}")]
-    lines.append(("check", check_command(run)))
+        lines = [("finding", f"{NOTHING_FOUND} ({known} of {rules} rules searched): gpuprof explain {run}")]
+    else:
+        lines.append(("check", check_command(run)))
+    lines = [("Python", other), *lines] if other else lines
     return [(label, escape_text(text)) for label, text in lines]
+
+
+def other_python_text(findings: Findings) -> str | None:
+    """Return which function has most of a step's time outside of the model; None if a finding names it."""
+    found = findings.other_python
+    named = {value for each in findings for value in (each.places.function, *each.values.values())
+             if isinstance(value, str)}  # fmt: skip
+    if found is None or found.function in named:
+        return None
+    share, caller = format_share(found.fraction), f", called by {found.caller}" if found.caller else ""
+    return f"{share} of the mean step, outside of the model, in {found.function}{caller}"
 
 
 def explanation(findings: Findings, run: str) -> str:
     """Return all findings with their evidence, and the other rules' results; `run` is the name of the run."""
     lines = _of_ranks(findings)
+    if other := other_python_text(findings):
+        lines += [wrapped(f"{'Python':<{_LABEL_WIDTH}}{escape_text(other)}", _WIDTH, " " * _LABEL_WIDTH), ""]
     for number, finding in enumerate(findings, start=1):
         lines += [
             wrapped(escape_text(f"{number}  {title(finding)}"), _WIDTH, "   "),
@@ -217,6 +236,7 @@ def plain(findings: Findings) -> dict[str, Any]:
         "processor_waits": None
         if findings.processor_waits is None
         else _plain_values(findings.processor_waits),
+        "other_python": None if findings.other_python is None else asdict(findings.other_python),
         "findings": [_plain(each) for each in findings],
         "rules": [_plain_values(each) for each in findings.results],
     }
