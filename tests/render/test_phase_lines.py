@@ -39,6 +39,12 @@ def test_every_figure_is_in_the_lines() -> None:
     assert step.index("50.0%") < step.index("25.0%")
 
 
+def test_packages_that_take_less_than_a_hundredth_of_the_imports_are_left_out() -> None:
+    imports = {"torch": 6 * SECOND, "scipy": SECOND // 10, "standard library": SECOND // 1000}
+    (_, wall), *_ = phase_lines(dataclasses.replace(PHASES, imports_ns=imports))
+    assert "(imports 6.10 s: torch 6.00 s, scipy 100 ms)" in wall
+
+
 def test_a_percentage_is_printed_with_the_mean_that_it_is_a_part_of() -> None:
     """Each tenth step takes ten times as long: half of the mean step, and nothing of the median one."""
     steps = dataclasses.replace(STEPS, median_ns=0.01 * SECOND, mean_ns=0.019 * SECOND)

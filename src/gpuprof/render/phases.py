@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _SHOWN_PACKAGES = 3
 _SHOWN_IMPORTS_NS = 50_000_000
+_LEAST_PACKAGE = 0.01  # of all imports, to be shown
 _SHOWN_OTHERS = 0.05  # of a package's time, that other packages which it imports have
 _SHOWN_FUNCTIONS = 2
 _IMPORT_PHASES = {FIRST_STEP: "the first step", LATER: "later steps"}
@@ -144,10 +145,12 @@ def _imports(phases: Phases) -> str:
     if not phases.imports_ns or total_ns < _SHOWN_IMPORTS_NS:
         return ""
     causes = phases.import_causes
+    least_ns = _LEAST_PACKAGE * total_ns
     if causes is None:
-        packages = _times(phases.imports_ns)
+        packages = _times({name: own for name, own in phases.imports_ns.items() if own >= least_ns})
     else:
-        packages = ", ".join(map(_imported_package, causes.packages[:_SHOWN_PACKAGES]))
+        shown = [each for each in causes.packages if each.total_ns >= least_ns][:_SHOWN_PACKAGES]
+        packages = ", ".join(map(_imported_package, shown))
     return f"imports {format_duration(total_ns)}: {packages}"
 
 
