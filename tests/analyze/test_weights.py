@@ -103,12 +103,18 @@ def test_the_main_process_has_the_time_of_its_main_thread(record: Any) -> None:
 
 
 def test_functions_of_other_threads_have_no_wall_time_of_the_main_process(tmp_path: Path) -> None:
-    run = gpuprof.open(train(TrainingHost(), Planted(sleep=9)).write(tmp_path / "r.gpuprof"))
+    begin_of_thread = "Thread._bootstrap (threading.py:1)"
+    host = train(TrainingHost(), Planted(sleep=9))
+    of_thread = [{**each, "thread_id": 2, "frames": [begin_of_thread]} for each in host.samples[:9]]
+    # A stack that changed while it was read.
+    torn = {**host.samples[3], "frames": [begin_of_thread, *MAIN]}
+    host.samples += [*of_thread, torn]
+    run = gpuprof.open(host.write(tmp_path / "r.gpuprof"))
     rows = [
         (-1, "process", "p", 0),
         (0, "python", MAIN[0], -1),
         (1, "waiting", "time.sleep (built-in)", -1),
-        (0, "python", "Thread._bootstrap (threading.py:1)", -1),
+        (0, "python", begin_of_thread, -1),
         (3, "waiting", "lock.acquire (built-in)", -1),
         (0, "waiting", "idle threads", -1),
     ]

@@ -116,7 +116,7 @@ def test_hostile_text_adds_no_element(tmp_path: Path, monkeypatch: pytest.Monkey
     run = recorded(tmp_path, Planted(collect=20))
     plain = Section(page_of(run))
     monkeypatch.setattr(finding_cards, "place_text", lambda finding: HOSTILE)
-    monkeypatch.setattr(finding_cards, "title", lambda finding: HOSTILE)
+    monkeypatch.setattr(finding_cards, "title_with_rank", lambda finding, rank: HOSTILE)
     monkeypatch.setattr(finding_cards, "repair", lambda finding: HOSTILE)
     hostile = Section(page_of(run))
     assert sorted(hostile.tags) == sorted([*plain.tags, "p"])  # a line for the place

@@ -141,8 +141,14 @@ def on_main_threads(folder: RunFolder, tree: CallTree, calls: Calls) -> CallTree
 
 
 def _main_frames(folder: RunFolder) -> set[str]:
-    """Return the outermost functions of main threads: threads begin in others."""
-    query = "SELECT DISTINCT frames[1] FROM stacks WHERE thread_id = process_id"
+    """Return the outermost functions of main threads: threads begin in others.
+
+    A stack that changed while it was read can have those of another thread: most of the time counts.
+    """
+    query = """
+        SELECT frames[1] FROM stacks GROUP BY ALL
+        HAVING 2 * sum(CASE WHEN thread_id = process_id THEN duration_ns ELSE 0 END) > sum(duration_ns)
+    """
     return {name for (name,) in folder.sql(query).fetchall()}
 
 

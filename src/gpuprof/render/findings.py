@@ -19,7 +19,7 @@ from gpuprof.analyze.findings.text import (
     other_results,
     place_text,
     repair,
-    title,
+    title_with_rank,
 )
 from gpuprof.errors import RunError
 from gpuprof.render.page import escaped
@@ -70,7 +70,7 @@ def _sentence(html: str) -> str:
 
 
 def _section(findings: Findings, command: str) -> str:
-    cards = [_card(number, each, findings.mean_step_ns, command) for number, each in enumerate(findings)]
+    cards = [_card(number, each, findings, command) for number, each in enumerate(findings)]
     other = other_python_text(findings)
     parts = [f'<p class="phases"><b>Python</b> {escaped(other)}</p>'] if other else []
     parts.append(_list(cards[:_MOST_CARDS]))
@@ -87,12 +87,13 @@ def _list(cards: Sequence[str]) -> str:
     return f"<ol>{''.join(cards)}</ol>" if cards else ""
 
 
-def _card(number: int, finding: Finding, mean_step_ns: float | None, command: str) -> str:
+def _card(number: int, finding: Finding, findings: Findings, command: str) -> str:
     """Return a card; its buttons work once the script has bound them."""
     place = place_text(finding)
+    name = title_with_rank(finding, findings.rank)
     lines = [
-        f'<h3><button type="button" data-finding="{number}">{escaped(title(finding))}</button></h3>',
-        f'<p class="gain"><b>{escaped(gain_amount(finding, mean_step_ns))}</b> <span>'
+        f'<h3><button type="button" data-finding="{number}">{escaped(name)}</button></h3>',
+        f'<p class="gain"><b>{escaped(gain_amount(finding, findings.mean_step_ns))}</b> <span>'
         f"{escaped(gain_basis(finding))}</span></p>",
         f'<p class="place">{escaped(place)}</p>' if place else "",
         f"<pre><code>{_code(repair(finding))}</code></pre>",

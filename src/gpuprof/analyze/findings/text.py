@@ -56,6 +56,12 @@ def title(finding: Finding) -> str:
     return TITLES.text(finding.rule.value, finding.values)
 
 
+def title_with_rank(finding: Finding, rank: int | None) -> str:
+    """Return the sentence of a finding, with its rank in a program that has ranks."""
+    whole = title(finding)
+    return whole if rank is None or finding.rule is Rule.SLOW_RANK else f"Rank {rank}: {whole}"
+
+
 def repair(finding: Finding) -> str:
     """Return the repair, a few lines of code."""
     return FIXES.text(finding.rule.value, finding.values)
@@ -90,9 +96,8 @@ def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]
     other = other_python_text(findings)
     lines: list[tuple[str, str]] = []
     for number, each in enumerate(findings.found[:most]):
-        of_rank = "" if findings.rank is None or each.rule is Rule.SLOW_RANK else f"Rank {findings.rank}: "
         gain = gain_text(each, findings.mean_step_ns).capitalize()
-        lines.append(("finding", f"{of_rank}{title(each)}. {gain}"))
+        lines.append(("finding", f"{title_with_rank(each, findings.rank)}. {gain}"))
         if number == 0:
             first, *more = repair(each).split("\n")
             # The title has the function, if it has no span.
