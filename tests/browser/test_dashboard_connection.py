@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_folders import write_history
+from dashboard_folders import record_run, result_text, write_history
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -66,8 +67,62 @@ def test_a_page_too_many_has_the_reason_of_the_server(
     with serving(tmp_path) as served:
         page = opened(browser, served.address)
         page.locator("#problem", has_text="too many pages are open").wait_for()
+        assert page.locator("#status").get_attribute("data-state") == "refused"
+        # There is a connection: a page that has no figures has one reason for it.
         assert not page.locator("#no-runs").is_visible()
-        assert page.locator("#lost").is_visible()
+        assert not page.locator("#lost").is_visible()
+    page.locator("#status[data-state=lost]").wait_for()
+    page.locator("#lost").wait_for()
+    assert not page.locator("#problem").is_visible()
+    page.context.close()
+
+
+@pytest.mark.texts
+def test_an_entry_that_is_opened_after_the_end_of_the_server_has_the_reason(
+    browser: Any, tmp_path: Path
+) -> None:
+    write_history(tmp_path / "results", 1)
+    with serving(tmp_path) as served:
+        served.read(1)
+        page = opened(browser, served.address)
+        page.locator("#rows tr").wait_for()
+    page.locator("#status[data-state=lost]").wait_for()
+    page.locator("#rows tr").click()
+    page.locator("#drill .notes", has_text="The server does not respond").wait_for()
+    head, note = (page.locator(f"#drill {each}").bounding_box() for each in (".drill-head", ".notes"))
+    assert note["y"] >= head["y"] + head["height"] + 8
+    page.context.close()
+
+
+def test_a_run_without_its_program_is_closing_until_it_is_closed(browser: Any, tmp_path: Path) -> None:
+    record_run(tmp_path / "a.gpuprof")
+    live = OneRun(tmp_path)
+    with serving(tmp_path, live=live) as served:
+        served.read(1)
+        page = opened(browser, served.address)
+        page.locator("#runs .card .share-list li").first.wait_for()
+        recorded = served.items()["a.gpuprof"] | {"state": "recording"}
+        catalog = {"version": 1, "whole": False, "removed": [], "pending": 0, "cut": None}
+        asked = {"entry": recorded | {"id": "1"}}
+
+        def fulfill(route: Any) -> None:
+            route.fulfill(json=catalog | {"items": [asked["entry"]]})
+
+        page.route("**/api/catalog?*", fulfill)
+        found = served.json(f"/api/items/{recorded['id']}") | {"id": "1", "state": "recording", "pages": []}
+        page.route("**/api/items/1", lambda route: route.fulfill(json=found))
+        (tmp_path / "new.json").write_text(result_text(1, 10.0, 1))
+        page.locator("#rows tr[data-id='1'] .badge", has_text="recording").wait_for()
+        live.feed.is_over = True
+        page.locator("#runs .badge", has_text="closing").wait_for()
+        page.locator("#rows tr[data-id='1'] .badge", has_text="closing").wait_for()
+        # The rows are made again with each tick, since its version is not that of the simulated catalog.
+        page.locator("#rows tr[data-id='1']").dispatch_event("click")
+        page.locator("#drill dd", has_text=re.compile("^closing$")).wait_for()
+        page.keyboard.press("Escape")
+        asked["entry"] |= {"state": "ready"}
+        (tmp_path / "newer.json").write_text(result_text(2, 10.0, 2))
+        page.locator("#runs .badge", has_text="ended").wait_for()
         page.context.close()
 
 

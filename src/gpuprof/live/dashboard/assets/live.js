@@ -41,16 +41,19 @@ export function newLive() {
     memoryTotal: null,
     cards: new Map(),
     nameOf: (id) => id,
+    isRecording: () => false,
     isLost: false,
+    isRefused: false,
   };
 }
 
 // ---- the connection ----
 
 // Without a connection nothing is known of now: figures give way to dashes, and charts are pale.
-export function showLost(live) {
-  if (live.isLost) return;
-  live.isLost = true;
+// A server that refuses its figures is there, and its reason is shown.
+export function showLost(live, { isRefused = false } = {}) {
+  if (live.isLost && live.isRefused === isRefused) return;
+  Object.assign(live, { isLost: true, isRefused });
   byId("lost").textContent = live.machine.length
     ? `No connection to the server since ${CLOCK.format(Date.now())}. The charts end there.`
     : "No connection to the server: there are no live figures.";
@@ -87,7 +90,7 @@ function runPoint(card, point) {
 }
 
 export function beginLive(live, history) {
-  live.isLost = false;
+  Object.assign(live, { isLost: false, isRefused: false });
   live.machine.length = 0;
   for (const point of history.machine) machinePoint(live, point);
   for (const id of live.cards.keys()) removeCard(live, id);
@@ -117,7 +120,9 @@ function showDevices(devices) {
   byId("devices").replaceChildren(...items);
 }
 
+// Returns whether a program has ended.
 export function updateLive(live, { machine, runs, left_out: leftOut }) {
+  let hasEnded = false;
   machinePoint(live, machine);
   showDevices(machine.devices);
   for (const [id, point] of Object.entries(runs)) {
@@ -127,16 +132,18 @@ export function updateLive(live, { machine, runs, left_out: leftOut }) {
     const isCut = card.isOver && card.ring.length > 0;
     if (!isCut) runPoint(card, point);
     if (!isCut && point.layers) showPoint(card, point);
-    if (card.isOver) showEnd(card);
+    if (card.isOver) showEnd(live, card);
+    hasEnded ||= card.isOver;
   }
   for (const [id, card] of live.cards) if (!(id in runs) && card.isOver) card.element.classList.add("over");
   live.leftOut = leftOut;
   showRuns(live);
+  return hasEnded;
 }
 
 function showRuns(live) {
   byId("no-runs").hidden = live.isLost || live.cards.size > 0;
-  byId("lost").hidden = !live.isLost;
+  byId("lost").hidden = !live.isLost || live.isRefused;
   byId("live").toggleAttribute("data-lost", live.isLost);
 }
 
@@ -199,7 +206,10 @@ function newCard(id, name) {
 }
 
 export function renameCards(live) {
-  for (const [id, card] of live.cards) setBreakable(card.title, live.nameOf(id));
+  for (const [id, card] of live.cards) {
+    setBreakable(card.title, live.nameOf(id));
+    if (card.isOver) showEnd(live, card);
+  }
 }
 
 function newCanvas(className, label) {
@@ -246,8 +256,13 @@ function showPoint(card, point) {
   showNotes(card, point);
 }
 
-function showEnd(card) {
-  card.state.textContent = "ended";
+// Whether the program of a run has ended, and the run is not closed yet.
+export function isClosing(live, id) {
+  return live.cards.get(id)?.isOver === true && live.isRecording(id);
+}
+
+function showEnd(live, card) {
+  card.state.textContent = isClosing(live, card.id) ? "closing" : "ended";
   card.note.hidden = true;
   if (!card.isEndShown && card.ring.length > 0) card.unit.textContent += " · before the end";
   card.isEndShown = true;
