@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,7 @@ def test_two_runs_are_compared_by_the_keyboard(browser: Any, served: tuple[Serve
             cells = page.locator("#drill tbody tr").nth(number).locator("th, td").all_inner_texts()
             shown = float(cells[2].replace("−", "-").removesuffix("%"))
             verdicts = {"unknown": "not judged", "same": "not significant"}
+            assert not re.search(r"\d{4}", cells[3])
             if row["low_ns"] is None:
                 assert cells[3] == "–"
                 verdicts["same"] = "too small to judge"
@@ -182,6 +184,26 @@ def test_two_load_tests_are_compared_with_a_report(browser: Any, tmp_path: Path)
             with page.expect_popup() as popup:
                 page.locator("#drill a", has_text="Report of the comparison").click()
             popup.value.locator("h1", has_text="Load on").wait_for()
+
+
+def test_long_paths_wrap_in_the_panel_of_a_narrow_window(browser: Any, tmp_path: Path) -> None:
+    write_history(tmp_path, 2)
+    long = f"/{'results_' * 8}.json: measured under load"
+
+    def with_note(route: Any) -> None:
+        route.fulfill(json=route.fetch().json() | {"notes": [long]})
+
+    narrow = {"viewport": {"width": 390, "height": 844}}
+    with serving(tmp_path) as served:
+        served.read(2)
+        with opened(browser, served.address, **narrow) as page:
+            page.route("**/api/compare?*", with_note)
+            for place in range(2):
+                page.locator("#rows tr").nth(place).focus()
+                page.keyboard.press("c")
+            page.locator("#selected button", has_text="Compare").click()
+            page.locator("#drill p.quiet", has_text=long).wait_for()
+            assert page.locator("#drill").evaluate("(panel) => panel.scrollWidth") == 390
 
 
 def test_a_page_of_a_run_works_in_its_sandbox(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:
