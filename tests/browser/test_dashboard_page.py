@@ -7,6 +7,7 @@ import base64
 import contextlib
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,44 @@ def test_the_history_has_its_change_point_and_leads_to_the_result(
         assert page.locator("#drill-title").inner_text().endswith("benchmark_results_0010.json")
         page.keyboard.press("Escape")
         assert not page.locator("#drill").is_visible()
+
+
+DRAWN = """() => {
+    window.texts = []; window.dots = new Set();
+    const all = CanvasRenderingContext2D.prototype;
+    const [fillText, arc] = [all.fillText, all.arc];
+    all.fillText = function (text, x, ...more) {
+        window.texts.push([text, x, x + this.measureText(text).width]);
+        fillText.call(this, text, x, ...more);
+    };
+    all.arc = function (x, ...more) { window.dots.add(x); arc.call(this, x, ...more); };
+}"""
+
+
+@pytest.mark.texts
+@pytest.mark.parametrize("width", [390, 1280])
+def test_days_of_the_history_are_at_midnight_and_no_label_is_on_another(
+    browser: Any, tmp_path: Path, width: int
+) -> None:
+    write_history(tmp_path / "slower", 24, change_at=12)
+    write_history(tmp_path / "other", 24, change_at=14, framework="onnxruntime")
+    size = {"viewport": {"width": width, "height": 844}, "timezone_id": "UTC"}
+    with serving(tmp_path) as served:
+        served.read(48)
+        with opened(browser, served.address, **size) as page:
+            page.evaluate(DRAWN)
+            page.locator("#by-order").click()
+            page.locator("#by-time").click()
+            next_frames(page)
+            texts = page.evaluate("window.texts")
+            dots = page.evaluate("[...window.dots]")
+    days = [(left + right) / 2 for text, left, right in texts if re.fullmatch(r"Feb \d+", text)]
+    assert len(days) >= 2
+    # The last one ends where the chart does.
+    assert all(min(abs(dot - day) for dot in dots) < 1 for day in sorted(days)[:-1])
+    sizes = sorted({(left, right) for text, left, right in texts if re.match(r"\+[\d.]+%", text)})
+    assert len(sizes) == 2
+    assert all(one[1] <= other[0] for one, other in pairwise(sizes))
 
 
 def test_the_picture_of_the_history_is_a_png(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:

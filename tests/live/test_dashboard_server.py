@@ -437,6 +437,12 @@ def test_the_exports_have_what_the_page_shows(served: Served) -> None:
     assert page.count(b"<polyline") == page.count(b"<h2>") > 0
     assert page.count(b"<circle") == len(rows)
     assert b"device type cpu" in page
+    # The results are of midnights, as the days of the axis.
+    places = re.findall(r'<circle cx="([\d.]+)"', page.decode())
+    points = {row.split(",")[4][:10]: x for row, x in zip(rows, places, strict=True)}
+    days = re.findall(r'<text x="([\d.]+)" y="\d+" text-anchor="\w+">(2026[-\d]+)</text>', page.decode())
+    assert len(days) > 4
+    assert {x: points[day] for x, day in days} == {x: x for x, _ in days}
     entries = json.loads(served.get("/export/entries.json")[2])
     assert len(entries) == 14
     result = id_of(served, "results/benchmark_results_0003.json")
