@@ -111,7 +111,7 @@ function changeCells(group) {
   const { change } = group;
   return [
     newElement("td", formatTimeChange(changeOf(group))),
-    newElement("td", verdictText(group), "words"),
+    newElement("td", verdictText(group), "words cells"),
     newElement("td", formatDuration(change.old)),
     newElement("td", formatDuration(change.new)),
     newElement("td", formatRatio(change.old, change.new)),
