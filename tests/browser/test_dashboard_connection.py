@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from dashboard_folders import record_run, result_text, write_history
+from pages import CONTRAST
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -155,14 +156,55 @@ def test_the_card_of_a_run_that_has_ended_keeps_its_last_whole_interval(browser:
 
 @pytest.mark.texts
 def test_the_chart_of_a_run_without_steps_has_no_axis(browser: Any, tmp_path: Path) -> None:
-    texts = "const all = CanvasRenderingContext2D.prototype; window.texts = new Set();"
-    texts += "const draw = all.fillText; all.fillText = function (text, ...more)"
-    texts += " { window.texts.add(text); draw.call(this, text, ...more); };"
     with serving(tmp_path, live=OneRun(tmp_path, has_steps=False)) as served:
-        page = opened(browser, served.address, texts)
+        page = opened(browser, served.address, TEXTS)
         page.wait_for_function("window.texts.has('no steps yet')")
         assert not any(text.endswith(" ns") for text in page.evaluate("[...window.texts]"))
         page.context.close()
+
+
+# What is drawn on canvases, and by CSS: the texts of cards, and how opaque those with texts are.
+TEXTS = """window.texts = new Set();
+const all = CanvasRenderingContext2D.prototype;
+const draw = all.fillText;
+all.fillText = function (text, ...more) { window.texts.add(text); draw.call(this, text, ...more); };"""
+OPAQUE = """(card) => [card, card.querySelector('.chart')].map((each) => getComputedStyle(each).opacity)"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_card_of_a_run_that_has_ended_can_be_read(browser: Any, tmp_path: Path, scheme: str) -> None:
+    live = OneRun(tmp_path)
+    with serving(tmp_path, live=live) as served:
+        page = opened(browser, served.address)
+        page.emulate_media(color_scheme=scheme)
+        card = page.locator("#runs .card")
+        card.locator(".share-list li").first.wait_for()
+        keys = card.locator(".tile dt i")
+        colors = keys.evaluate_all("(all) => all.map((each) => getComputedStyle(each).backgroundColor)")
+        assert len(colors) == len(set(colors)) == 2
+        live.feed.is_over = True
+        page.locator("#runs .card.over").wait_for()
+        contrasts = card.evaluate(
+            f"""(card) => [...card.querySelectorAll('*')].filter((each) => each.innerText).map((each) =>
+            {CONTRAST}(getComputedStyle(each).color, getComputedStyle(card).backgroundColor))"""
+        )
+        assert min(contrasts) >= 4.5
+        assert card.evaluate(OPAQUE) == ["1", "1"]
+        page.context.close()
+
+
+@pytest.mark.texts
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_chart_of_a_lost_run_has_its_title_and_its_end(browser: Any, tmp_path: Path, width: int) -> None:
+    with serving(tmp_path, live=OneRun(tmp_path)) as served:
+        page = opened(browser, served.address, TEXTS)
+        page.set_viewport_size({"width": width, "height": 844})
+        page.locator("#runs .card .share-list li").first.wait_for()
+    page.locator("#runs .badge", has_text="unknown").wait_for()
+    page.wait_for_function("window.texts.has('last figures')")
+    assert page.evaluate("window.texts.has('Median step time')")
+    assert page.locator("#runs .card").evaluate(OPAQUE) == ["1", "1"]
+    page.context.close()
 
 
 @pytest.mark.parametrize("width", [390, 1280])

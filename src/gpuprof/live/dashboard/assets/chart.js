@@ -91,16 +91,15 @@ function drawAxes(context, chart, { room, toX, toY }, ticks) {
     context.stroke();
     context.fillText(text, room.left - 8, at);
   }
-  let free = -Infinity;
+  context.textAlign = "left";
+  const taken = [];
   for (const [tick, text] of chart.xTicks) {
     const wide = textWidth(context, text);
     const from = Math.min(Math.max(toX(tick) - wide / 2, room.left), room.right - wide);
-    if (from < free) continue;
-    context.textAlign = "left";
+    if (!taken.every(([begin, end]) => from >= end + 16 || from + wide + 16 <= begin)) continue;
     context.fillText(text, from, room.bottom + 14);
-    free = from + wide + 16;
+    taken.push([from, from + wide]);
   }
-  context.textAlign = "left";
 }
 
 // What the axes are, or why there is nothing between them.

@@ -223,10 +223,23 @@ function newTile([title, columns, format, most]) {
   const element = newElement("div", undefined, "tile");
   const value = newElement("dd", "–");
   const list = newElement("dl");
-  list.append(newElement("dt", title), value);
+  list.append(newKey(title, columns), value);
   const canvas = newCanvas("spark", `${title} over time`);
   element.append(list, canvas);
   return { element, value, canvas, columns, format, most };
+}
+
+// The name of a tile; of two lines, each part of it with the color of its line.
+function newKey(title, columns) {
+  const element = newElement("dt");
+  if (columns.length === 1) element.textContent = title;
+  else
+    for (const part of title.split(", ")) {
+      const key = newElement("span");
+      key.append(newElement("i"), part);
+      element.append(key, " ");
+    }
+  return element;
 }
 
 function newBars(title) {
@@ -338,7 +351,8 @@ export function paletteOf(read) {
     accent: "--accent",
     second: "--second",
   };
-  return Object.fromEntries(Object.entries(names).map(([key, name]) => [key, read(`var(${name})`)]));
+  const colors = Object.entries(names).map(([key, name]) => [key, read(`var(${name})`)]);
+  return { ...Object.fromEntries(colors), pale: read("color-mix(in srgb, var(--accent) 40%, var(--page))") };
 }
 
 function lineOf(ring, name, color, more) {
@@ -393,11 +407,17 @@ function drawSteps(card, colors) {
   const top = longest * 1.15 || 1;
   const x = timesOf(ring);
   const end = card.isOver ? "end" : card.isUnknown ? "last figures" : "now";
-  const lines = [lineOf(ring, "p50", colors.accent, { isFilled: true })];
-  const xTicks = roundTicks(-(x[1] - x[0]) / 1000, 0, 4).map((s) => [x[1] + s * 1000, s === 0 ? end : `${s} s`]);
+  // Only the line is pale: the texts of the axes are read as before.
+  const lines = [lineOf(ring, "p50", card.isUnknown ? colors.pale : colors.accent, { isFilled: true })];
+  // The end comes first: what has no place next to it is left out.
+  const xTicks = roundTicks(-(x[1] - x[0]) / 1000, 0, 4)
+    .reverse()
+    .map((s) => [x[1] + s * 1000, s === 0 ? end : `−${-s} s`]);
   drawChart(card.canvas, {
     x,
     y: [0, top],
+    top: 26,
+    yTitle: "Median step time",
     yTicks: longest > 0 ? roundTicks(0, top, 3) : [0],
     xTicks,
     formatY: (ns) => (longest > 0 ? formatDuration(ns) : ""),
