@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import hashlib
 import http.server
 import json
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.needs("starlette", "uvicorn")
 
 from dashboard_server import Client, Served, serving  # noqa: E402 - needs the packages
 
+import gpuprof  # noqa: E402
 from gpuprof.errors import GpuprofError  # noqa: E402
 from gpuprof.live.dashboard import catalog, rendering, worker  # noqa: E402
 from gpuprof.live.dashboard.live_runs import LiveRuns  # noqa: E402
@@ -372,6 +374,19 @@ def test_techniques_of_a_model_are_compared(tmp_path: Path) -> None:
     assert row["verdict"] == "faster"
     assert row["ratio"] == pytest.approx(0.5, rel=0.03)
     assert row["low"] < row["ratio"] < row["high"]
+
+
+def test_collections_of_runs_that_are_compared_have_the_words_of_the_flame_graph(tmp_path: Path) -> None:
+    names = ("old.gpuprof", "new.gpuprof")
+    for name in names:
+        with gpuprof.profile(out=tmp_path / name, python=True), gpuprof.span("step"):
+            gc.collect()
+    with serving(tmp_path) as served:
+        items = served.read(2)
+        old, new = (items[name]["id"] for name in names)
+        tables = served.json(f"/api/compare?old={old}&new={new}")["tables"]
+    collections = [row["name"] for table in tables for row in table["rows"] if row["kind"] == "gc"]
+    assert "garbage collection, generation 2" in collections
 
 
 def test_two_load_tests_are_compared_as_the_command_does(tmp_path: Path) -> None:
