@@ -33,7 +33,7 @@ function show(title, parts) {
 
 async function ask(address) {
   const response = await fetch(address).catch(() => {
-    throw new Error("The server does not respond (hint: start gpuprof dashboard again)");
+    throw new Error("The server does not respond (start gpuprof dashboard again)");
   });
   const found = await response.json();
   if (response.ok) return found;
