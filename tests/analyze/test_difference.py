@@ -325,6 +325,14 @@ def test_a_large_ratio_is_shown_as_a_multiple(ratio: float | None, text: str) ->
     assert f" {text} " in str(DifferenceSummary("layer", "none", (row,), 0.05, "by hand", old, new))
 
 
+@pytest.mark.texts
+def test_a_collection_has_the_words_of_the_other_tables() -> None:
+    row = DifferenceRow("generation 2", "gc", "slower", 1e6, 2e6, 1e6, None, None, 1, 1)
+    assert "garbage collection, generation 2 " in str(
+        DifferenceSummary("span", "none", (row,), 0.05, "by hand", 1e6, 2e6)
+    )
+
+
 def record_training(path: Path, steps: int) -> gpuprof.Run:
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))

@@ -219,7 +219,7 @@ def test_a_pdf_is_printed(tmp_path: Path, browser: Any) -> None:
 
 
 def test_the_report_of_a_benchmark_is_drawn_and_fits_a_narrow_window(open_page: Any) -> None:
-    samples = [10 + 0.01 * (number % 100) for number in range(400)]
+    samples = [10 + 0.01 * (number % 100) for number in range(2000)] + [100.0] * 3
     batches = [batch_of(samples, batch_size=size) for size in (1, 8)]
     for each in batches:
         each.description = dataclasses.replace(each.description, model=HOSTILE)
@@ -231,3 +231,17 @@ def test_the_report_of_a_benchmark_is_drawn_and_fits_a_narrow_window(open_page: 
     assert drawn(page, "latency", ".scatterlayer .trace") == 3
     assert drawn(page, "distribution-8", ".barlayer .point") > 10
     assert widest(page) <= 390
+    # Titles of axes are in view as a whole: on the left, too.
+    ends = page.locator(".xtitle").evaluate_all(
+        "(all) => all.map((each) => each.getBoundingClientRect()).map(({left, right}) => [left, right])"
+    )
+    assert "longer samples" in page.locator(".xtitle").nth(1).inner_html()
+    assert all(0 <= left < right <= 390 for left, right in ends)
+    # Long warnings, which are beyond the edge, leave the rows low.
+    page.locator(".figures td.words:last-child:not(:nth-child(2))").first.evaluate(
+        "(cell) => { cell.textContent = 'heat and clock changed during the measurement, '.repeat(4); }"
+    )
+    assert (
+        max(page.locator(".figures tbody tr").evaluate_all("(all) => all.map((each) => each.offsetHeight)"))
+        < 130
+    )

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_folders import write_history
+from dashboard_folders import record_run, result_text, write_history
+from pages import CONTRAST
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -66,8 +68,62 @@ def test_a_page_too_many_has_the_reason_of_the_server(
     with serving(tmp_path) as served:
         page = opened(browser, served.address)
         page.locator("#problem", has_text="too many pages are open").wait_for()
+        assert page.locator("#status").get_attribute("data-state") == "refused"
+        # There is a connection: a page that has no figures has one reason for it.
         assert not page.locator("#no-runs").is_visible()
-        assert page.locator("#lost").is_visible()
+        assert not page.locator("#lost").is_visible()
+    page.locator("#status[data-state=lost]").wait_for()
+    page.locator("#lost").wait_for()
+    assert not page.locator("#problem").is_visible()
+    page.context.close()
+
+
+@pytest.mark.texts
+def test_an_entry_that_is_opened_after_the_end_of_the_server_has_the_reason(
+    browser: Any, tmp_path: Path
+) -> None:
+    write_history(tmp_path / "results", 1)
+    with serving(tmp_path) as served:
+        served.read(1)
+        page = opened(browser, served.address)
+        page.locator("#rows tr").wait_for()
+    page.locator("#status[data-state=lost]").wait_for()
+    page.locator("#rows tr").click()
+    page.locator("#drill .notes", has_text="The server does not respond").wait_for()
+    head, note = (page.locator(f"#drill {each}").bounding_box() for each in (".drill-head", ".notes"))
+    assert note["y"] >= head["y"] + head["height"] + 8
+    page.context.close()
+
+
+def test_a_run_without_its_program_is_closing_until_it_is_closed(browser: Any, tmp_path: Path) -> None:
+    record_run(tmp_path / "a.gpuprof")
+    live = OneRun(tmp_path)
+    with serving(tmp_path, live=live) as served:
+        served.read(1)
+        page = opened(browser, served.address)
+        page.locator("#runs .card .share-list li").first.wait_for()
+        recorded = served.items()["a.gpuprof"] | {"state": "recording"}
+        catalog = {"version": 1, "whole": False, "removed": [], "pending": 0, "cut": None}
+        asked = {"entry": recorded | {"id": "1"}}
+
+        def fulfill(route: Any) -> None:
+            route.fulfill(json=catalog | {"items": [asked["entry"]]})
+
+        page.route("**/api/catalog?*", fulfill)
+        found = served.json(f"/api/items/{recorded['id']}") | {"id": "1", "state": "recording", "pages": []}
+        page.route("**/api/items/1", lambda route: route.fulfill(json=found))
+        (tmp_path / "new.json").write_text(result_text(1, 10.0, 1))
+        page.locator("#rows tr[data-id='1'] .badge", has_text="recording").wait_for()
+        live.feed.is_over = True
+        page.locator("#runs .badge", has_text="closing").wait_for()
+        page.locator("#rows tr[data-id='1'] .badge", has_text="closing").wait_for()
+        # The rows are made again with each tick, since its version is not that of the simulated catalog.
+        page.locator("#rows tr[data-id='1']").dispatch_event("click")
+        page.locator("#drill dd", has_text=re.compile("^closing$")).wait_for()
+        page.keyboard.press("Escape")
+        asked["entry"] |= {"state": "ready"}
+        (tmp_path / "newer.json").write_text(result_text(2, 10.0, 2))
+        page.locator("#runs .badge", has_text="ended").wait_for()
         page.context.close()
 
 
@@ -100,14 +156,55 @@ def test_the_card_of_a_run_that_has_ended_keeps_its_last_whole_interval(browser:
 
 @pytest.mark.texts
 def test_the_chart_of_a_run_without_steps_has_no_axis(browser: Any, tmp_path: Path) -> None:
-    texts = "const all = CanvasRenderingContext2D.prototype; window.texts = new Set();"
-    texts += "const draw = all.fillText; all.fillText = function (text, ...more)"
-    texts += " { window.texts.add(text); draw.call(this, text, ...more); };"
     with serving(tmp_path, live=OneRun(tmp_path, has_steps=False)) as served:
-        page = opened(browser, served.address, texts)
+        page = opened(browser, served.address, TEXTS)
         page.wait_for_function("window.texts.has('no steps yet')")
         assert not any(text.endswith(" ns") for text in page.evaluate("[...window.texts]"))
         page.context.close()
+
+
+# What is drawn on canvases, and by CSS: the texts of cards, and how opaque those with texts are.
+TEXTS = """window.texts = new Set();
+const all = CanvasRenderingContext2D.prototype;
+const draw = all.fillText;
+all.fillText = function (text, ...more) { window.texts.add(text); draw.call(this, text, ...more); };"""
+OPAQUE = """(card) => [card, card.querySelector('.chart')].map((each) => getComputedStyle(each).opacity)"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_card_of_a_run_that_has_ended_can_be_read(browser: Any, tmp_path: Path, scheme: str) -> None:
+    live = OneRun(tmp_path)
+    with serving(tmp_path, live=live) as served:
+        page = opened(browser, served.address)
+        page.emulate_media(color_scheme=scheme)
+        card = page.locator("#runs .card")
+        card.locator(".share-list li").first.wait_for()
+        keys = card.locator(".tile dt i")
+        colors = keys.evaluate_all("(all) => all.map((each) => getComputedStyle(each).backgroundColor)")
+        assert len(colors) == len(set(colors)) == 2
+        live.feed.is_over = True
+        page.locator("#runs .card.over").wait_for()
+        contrasts = card.evaluate(
+            f"""(card) => [...card.querySelectorAll('*')].filter((each) => each.innerText).map((each) =>
+            {CONTRAST}(getComputedStyle(each).color, getComputedStyle(card).backgroundColor))"""
+        )
+        assert min(contrasts) >= 4.5
+        assert card.evaluate(OPAQUE) == ["1", "1"]
+        page.context.close()
+
+
+@pytest.mark.texts
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_chart_of_a_lost_run_has_its_title_and_its_end(browser: Any, tmp_path: Path, width: int) -> None:
+    with serving(tmp_path, live=OneRun(tmp_path)) as served:
+        page = opened(browser, served.address, TEXTS)
+        page.set_viewport_size({"width": width, "height": 844})
+        page.locator("#runs .card .share-list li").first.wait_for()
+    page.locator("#runs .badge", has_text="unknown").wait_for()
+    page.wait_for_function("window.texts.has('last figures')")
+    assert page.evaluate("window.texts.has('Median step time')")
+    assert page.locator("#runs .card").evaluate(OPAQUE) == ["1", "1"]
+    page.context.close()
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,44 @@ def test_the_history_has_its_change_point_and_leads_to_the_result(
         assert not page.locator("#drill").is_visible()
 
 
+DRAWN = """() => {
+    window.texts = []; window.dots = new Set();
+    const all = CanvasRenderingContext2D.prototype;
+    const [fillText, arc] = [all.fillText, all.arc];
+    all.fillText = function (text, x, ...more) {
+        window.texts.push([text, x, x + this.measureText(text).width]);
+        fillText.call(this, text, x, ...more);
+    };
+    all.arc = function (x, ...more) { window.dots.add(x); arc.call(this, x, ...more); };
+}"""
+
+
+@pytest.mark.texts
+@pytest.mark.parametrize("width", [390, 1280])
+def test_days_of_the_history_are_at_midnight_and_no_label_is_on_another(
+    browser: Any, tmp_path: Path, width: int
+) -> None:
+    write_history(tmp_path / "slower", 24, change_at=12)
+    write_history(tmp_path / "other", 24, change_at=14, framework="onnxruntime")
+    size = {"viewport": {"width": width, "height": 844}, "timezone_id": "UTC"}
+    with serving(tmp_path) as served:
+        served.read(48)
+        with opened(browser, served.address, **size) as page:
+            page.evaluate(DRAWN)
+            page.locator("#by-order").click()
+            page.locator("#by-time").click()
+            next_frames(page)
+            texts = page.evaluate("window.texts")
+            dots = page.evaluate("[...window.dots]")
+    days = [(left + right) / 2 for text, left, right in texts if re.fullmatch(r"Feb \d+", text)]
+    assert len(days) >= 2
+    # The last one ends where the chart does.
+    assert all(min(abs(dot - day) for dot in dots) < 1 for day in sorted(days)[:-1])
+    sizes = sorted({(left, right) for text, left, right in texts if re.match(r"\+[\d.]+%", text)})
+    assert len(sizes) == 2
+    assert all(one[1] <= other[0] for one, other in pairwise(sizes))
+
+
 def test_the_picture_of_the_history_is_a_png(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:
     with opened(browser, served[0].address) as page:
         page.locator("#changes tbody tr").first.wait_for()
@@ -156,6 +196,7 @@ def test_two_runs_are_compared_by_the_keyboard(browser: Any, served: tuple[Serve
             cells = page.locator("#drill tbody tr").nth(number).locator("th, td").all_inner_texts()
             shown = float(cells[2].replace("−", "-").removesuffix("%"))
             verdicts = {"unknown": "not judged", "same": "not significant"}
+            assert not re.search(r"\d{4}", cells[3])
             if row["low_ns"] is None:
                 assert cells[3] == "–"
                 verdicts["same"] = "too small to judge"
@@ -182,6 +223,26 @@ def test_two_load_tests_are_compared_with_a_report(browser: Any, tmp_path: Path)
             with page.expect_popup() as popup:
                 page.locator("#drill a", has_text="Report of the comparison").click()
             popup.value.locator("h1", has_text="Load on").wait_for()
+
+
+def test_long_paths_wrap_in_the_panel_of_a_narrow_window(browser: Any, tmp_path: Path) -> None:
+    write_history(tmp_path, 2)
+    long = f"/{'results_' * 8}.json: measured under load"
+
+    def with_note(route: Any) -> None:
+        route.fulfill(json=route.fetch().json() | {"notes": [long]})
+
+    narrow = {"viewport": {"width": 390, "height": 844}}
+    with serving(tmp_path) as served:
+        served.read(2)
+        with opened(browser, served.address, **narrow) as page:
+            page.route("**/api/compare?*", with_note)
+            for place in range(2):
+                page.locator("#rows tr").nth(place).focus()
+                page.keyboard.press("c")
+            page.locator("#selected button", has_text="Compare").click()
+            page.locator("#drill p.quiet", has_text=long).wait_for()
+            assert page.locator("#drill").evaluate("(panel) => panel.scrollWidth") == 390
 
 
 def test_a_page_of_a_run_works_in_its_sandbox(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:

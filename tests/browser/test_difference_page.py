@@ -256,6 +256,18 @@ def test_a_narrow_screen_holds_the_page(open_page: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_how_many_cells_differ_is_not_cut(open_page: Any, width: int) -> None:
+    page = open_page(difference_html(), viewport={"width": width, "height": 800})
+    page.locator("#rows").scroll_into_view_if_needed()
+    next_frames(page)
+    page.locator("#rows td.cells").first.evaluate(
+        "(cell) => { cell.textContent = '12 slower, 36 gone of 1742'; }"
+    )
+    cut = "(all) => all.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.innerText)"
+    assert page.locator("#table td.cells, #table th:nth-child(4)").evaluate_all(cut) == []
+
+
 # ---- weights and colors of one run ----------------------------------------------------------------
 
 

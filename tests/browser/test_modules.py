@@ -74,6 +74,11 @@ def test_durations_are_written_as_in_python(blank: Any, tmp_path: Path) -> None:
     assert found == [duration(value) for value in values]
 
 
+def test_a_difference_of_times_has_its_sign(blank: Any, tmp_path: Path) -> None:
+    calls = (f"formatTimeChange({ns})" for ns in (-24_239_703_827, -1, 0, 34_398_680))
+    assert formatted(blank, tmp_path, *calls) == ["−24.2 s", "−1 ns", "0 ns", "+34.4 ms"]
+
+
 def test_the_unavailable_is_a_value(blank: Any, tmp_path: Path) -> None:
     texts = {
         'formatAmount(null, "B/s")': "–",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pages import Rows, cells, click, make_page, state
+from pages import CONTRAST, Rows, cells, click, make_page, state
 
 LAYERS: Rows = [
     (-1, "process", "python train.py", 1, 0),
@@ -42,6 +42,10 @@ def test_repeated_layers_are_one_row_that_opens(open_page: Any) -> None:
     assert toggle.get_attribute("aria-expanded") == "true"
     toggle.click()
     assert [name for name in names_of(page) if name != "layers.* x2"][:3] == folded
+    page.emulate_media(color_scheme="dark")
+    colors = "(button) => [getComputedStyle(button).color, getComputedStyle(button).backgroundColor]"
+    ink, fill = toggle.evaluate(colors)
+    assert page.evaluate(f"{CONTRAST}('{ink}', '{fill}')") >= 4.5
 
 
 def test_the_search_finds_a_row_by_any_of_its_members(open_page: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import hashlib
 import http.server
 import json
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.needs("starlette", "uvicorn")
 
 from dashboard_server import Client, Served, serving  # noqa: E402 - needs the packages
 
+import gpuprof  # noqa: E402
 from gpuprof.errors import GpuprofError  # noqa: E402
 from gpuprof.live.dashboard import catalog, rendering, worker  # noqa: E402
 from gpuprof.live.dashboard.live_runs import LiveRuns  # noqa: E402
@@ -374,6 +376,19 @@ def test_techniques_of_a_model_are_compared(tmp_path: Path) -> None:
     assert row["low"] < row["ratio"] < row["high"]
 
 
+def test_collections_of_runs_that_are_compared_have_the_words_of_the_flame_graph(tmp_path: Path) -> None:
+    names = ("old.gpuprof", "new.gpuprof")
+    for name in names:
+        with gpuprof.profile(out=tmp_path / name, python=True), gpuprof.span("step"):
+            gc.collect()
+    with serving(tmp_path) as served:
+        items = served.read(2)
+        old, new = (items[name]["id"] for name in names)
+        tables = served.json(f"/api/compare?old={old}&new={new}")["tables"]
+    collections = [row["name"] for table in tables for row in table["rows"] if row["kind"] == "gc"]
+    assert "garbage collection, generation 2" in collections
+
+
 def test_two_load_tests_are_compared_as_the_command_does(tmp_path: Path) -> None:
     from gpuprof.load.compared_loads import compare_loads, runs_in
 
@@ -437,6 +452,12 @@ def test_the_exports_have_what_the_page_shows(served: Served) -> None:
     assert page.count(b"<polyline") == page.count(b"<h2>") > 0
     assert page.count(b"<circle") == len(rows)
     assert b"device type cpu" in page
+    # The results are of midnights, as the days of the axis.
+    places = re.findall(r'<circle cx="([\d.]+)"', page.decode())
+    points = {row.split(",")[4][:10]: x for row, x in zip(rows, places, strict=True)}
+    days = re.findall(r'<text x="([\d.]+)" y="\d+" text-anchor="\w+">(2026[-\d]+)</text>', page.decode())
+    assert len(days) > 4
+    assert {x: points[day] for x, day in days} == {x: x for x, _ in days}
     entries = json.loads(served.get("/export/entries.json")[2])
     assert len(entries) == 14
     result = id_of(served, "results/benchmark_results_0003.json")

@@ -136,6 +136,7 @@ def heat_map(rows: Rows) -> Figure | None:
     place = np.clip(np.digitize(np.log10(latencies_s), edges) - 1, 0, _LATENCIES - 1)
     counts = np.zeros((_LATENCIES, len(times.middles_s)), np.int64)
     np.add.at(counts, (place, times.of(answered["planned_ns"])), 1)
+    shown = _counts_of_key(int(counts.max()))
     middles = 10 ** ((edges[:-1] + edges[1:]) / 2) * factor
     trace = {
         "type": "heatmap",
@@ -145,10 +146,11 @@ def heat_map(rows: Rows) -> Figure | None:
         "z": np.where(counts > 0, np.log10(np.maximum(counts, 1)) + 1, 0.0).tolist(),
         "colorscale": [[0, PAGE], [0.25, "var(--variant-0)"], [1, TEXT]],
         "zmin": 0,
+        "zmax": 1.06 * (math.log10(int(counts.max())) + 1),  # its tick has room below the title
         "colorbar": {
             "title": {"text": "requests"},
-            "tickvals": list(range(1, len(str(counts.max())) + 1)),
-            "ticktext": [f"{10**power:,}" for power in range(len(str(counts.max())))],
+            "tickvals": [math.log10(count) + 1 for count in shown],
+            "ticktext": [f"{count:,}" for count in shown],
             "thickness": 12,
             "outlinewidth": 0,
         },
@@ -160,6 +162,12 @@ def heat_map(rows: Rows) -> Figure | None:
         "Requests by the time of the planned arrival and by latency; the key has the number of a color."
     )
     return plot_of("heat-map", alternative, [trace], "time since the start (s)", y_axis)
+
+
+def _counts_of_key(most: int) -> list[int]:
+    """Return one, powers of ten, and the largest count; one in the middle where there are no powers."""
+    powers = {10**power for power in range(1, len(str(most))) if 2 * 10**power <= most}
+    return sorted({1, *(powers or {round(math.sqrt(most))}), most})
 
 
 def _heat_texts(counts: npt.NDArray[np.int64], edges: Floats, times: _Intervals) -> list[list[str]]:

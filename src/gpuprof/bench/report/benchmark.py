@@ -183,7 +183,7 @@ def distribution(batch: BatchResult) -> Figure | None:
     beyond = int((samples > most).sum())
     title = f"latency at batch size {batch.batch_size} ({unit})"
     if beyond:
-        title += f"; {beyond:,} longer samples are not shown"
+        title += f"<br>{beyond:,} longer samples are not shown"
     bars = {
         "type": "bar",
         "x": [float(each) for each in (edges[:-1] + edges[1:]) / 2 * factor],

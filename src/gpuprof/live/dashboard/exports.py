@@ -103,7 +103,7 @@ def history_page(history: Plain, paths: dict[str, str]) -> str:
             + "</details>"
         )
     style = f"{page_style('kit/page.css')}{CHART_STYLE}"
-    chart = history_chart(history, lambda value: _value(value, history["unit"]), lambda at: _time(at)[:10])
+    chart = history_chart(history, lambda value: _value(value, history["unit"]), _time)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -117,7 +117,9 @@ class Item:
             )
         if self.state is ItemState.RECORDING:
             return GpuprofError(
-                "recording", f"{path} is being recorded", hint="wait until its program has ended"
+                "recording",
+                f"{path} is being recorded",
+                hint="wait until its program has ended and the run is closed",
             )
         return GpuprofError("not_ready", f"{path} is not read yet", hint="try again in a few seconds")
 

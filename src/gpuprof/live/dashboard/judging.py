@@ -103,10 +103,16 @@ def _compared_runs(old: Path, new: Path) -> Plain:
 
 
 def _plain_table(table: DifferenceSummary) -> Plain:
+    from gpuprof.analyze.kernel_labels import collection_label
+
     sums = {
         f"{side}_sum_ns": sum(getattr(row, f"{side}_ns") for row in table.rows) for side in ("old", "new")
     }
-    return {**table.to_dict(_ROWS), **sums}
+    plain = table.to_dict(_ROWS)
+    for row in plain["rows"]:
+        if row["kind"] == "gc":
+            row["name"] = collection_label(row["name"])
+    return {**plain, **sums}
 
 
 def _compared_results(old: Path, new: Path) -> Plain:

@@ -15,6 +15,35 @@ export function roundTicks(low, high, count) {
   return ticks;
 }
 
+const MINUTES_OF_DAY = 1440;
+const MINUTE_STEPS = [1, 5, 15, 30, 60, 120, 180, 360, 720];
+const DAY_STEPS = [1, 2, 3, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365, 730, 1825, 3650];
+
+// Instants of local time from `first` to `last`, about `count` of them: midnights, or round times of shorter ranges.
+export function timeTicks(first, last, count) {
+  const steps = [...MINUTE_STEPS, ...DAY_STEPS.map((days) => days * MINUTES_OF_DAY)];
+  const rough = (last - first) / 60_000 / count;
+  const place = steps.findIndex((minutes) => minutes >= rough);
+  // A step that is much longer than asked for may leave one tick, which shows no scale.
+  for (const minutes of [steps.at(place), steps[place - 1]]) {
+    const ticks = minutes ? timesEvery(minutes, first, last) : [];
+    if (ticks.length > 1) return ticks;
+  }
+  return roundTicks(first, last, count);
+}
+
+function timesEvery(minutes, first, last) {
+  const day = new Date(first);
+  const ticks = [];
+  for (let number = 0; ; number++) {
+    const [days, rest] = [Math.floor((number * minutes) / MINUTES_OF_DAY), (number * minutes) % MINUTES_OF_DAY];
+    // Days of a change of the clock have other lengths.
+    const tick = new Date(day.getFullYear(), day.getMonth(), day.getDate() + days, 0, rest).getTime();
+    if (!(tick <= last)) return ticks;
+    if (tick >= first) ticks.push(tick);
+  }
+}
+
 // Draws `chart` and returns the functions from values to pixels.
 export function drawChart(canvas, chart) {
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
@@ -33,7 +62,7 @@ export function drawChart(canvas, chart) {
   const scales = newScales(chart, room);
   if (!chart.plain) drawAxes(context, chart, scales, ticks);
   if (!chart.plain) drawTitles(context, chart, room);
-  for (const mark of chart.marks ?? []) drawMark(context, mark, scales, chart.colors);
+  drawMarks(context, chart, scales);
   for (const line of chart.lines) drawLine(context, line, scales);
   if (chart.selected) drawSelected(context, chart.selected, scales, chart.colors);
   return scales;
@@ -62,16 +91,15 @@ function drawAxes(context, chart, { room, toX, toY }, ticks) {
     context.stroke();
     context.fillText(text, room.left - 8, at);
   }
-  let free = -Infinity;
+  context.textAlign = "left";
+  const taken = [];
   for (const [tick, text] of chart.xTicks) {
     const wide = textWidth(context, text);
     const from = Math.min(Math.max(toX(tick) - wide / 2, room.left), room.right - wide);
-    if (from < free) continue;
-    context.textAlign = "left";
+    if (!taken.every(([begin, end]) => from >= end + 16 || from + wide + 16 <= begin)) continue;
     context.fillText(text, from, room.bottom + 14);
-    free = from + wide + 16;
+    taken.push([from, from + wide]);
   }
-  context.textAlign = "left";
 }
 
 // What the axes are, or why there is nothing between them.
@@ -84,9 +112,33 @@ function drawTitles(context, { xTitle, yTitle, empty, colors }, room) {
   context.textAlign = "left";
 }
 
-// A change of level: a dashed line with its size.
-function drawMark(context, { at, color, label }, { room, toX }, colors) {
-  const x = Math.round(toX(at)) + 0.5;
+// Changes of level: dashed lines with their sizes. A label that has no place between the others is left out.
+function drawMarks(context, { marks = [], colors }, { room, toX }) {
+  const lines = marks.map(({ at }) => Math.round(toX(at)) + 0.5);
+  marks.forEach(({ color }, place) => drawMarkLine(context, lines[place], color, room));
+  const taken = lines.map((x) => [x - 1, x + 1]);
+  for (const [place, { label }] of marks.entries()) {
+    if (!label) continue;
+    const x = lines[place];
+    const text = fitText(context, [label], 120);
+    const wide = textWidth(context, text) + 8;
+    const isFree = (from) =>
+      from >= room.left &&
+      from + wide <= room.right &&
+      taken.every(([begin, end]) => from >= end || from + wide <= begin);
+    const left = [x + 3, x - 3 - wide].find(isFree);
+    if (left === undefined) continue;
+    taken.push([left, left + wide]);
+    context.fillStyle = colors.page;
+    context.globalAlpha = 0.85;
+    context.fillRect(left, room.top, wide, 18);
+    context.globalAlpha = 1;
+    context.fillStyle = colors.text;
+    context.fillText(text, left + 4, room.top + 9);
+  }
+}
+
+function drawMarkLine(context, x, color, room) {
   context.save();
   context.strokeStyle = color;
   context.lineWidth = 1.5;
@@ -96,16 +148,6 @@ function drawMark(context, { at, color, label }, { room, toX }, colors) {
   context.lineTo(x, room.bottom);
   context.stroke();
   context.restore();
-  if (!label) return;
-  const text = fitText(context, [label], 120);
-  const wide = textWidth(context, text) + 8;
-  const left = Math.min(x + 3, room.right - wide);
-  context.fillStyle = colors.page;
-  context.globalAlpha = 0.85;
-  context.fillRect(left, room.top, wide, 18);
-  context.globalAlpha = 1;
-  context.fillStyle = colors.text;
-  context.fillText(text, left + 4, room.top + 9);
 }
 
 function drawLine(context, line, scales) {

@@ -15,10 +15,10 @@ import { bindTheme } from "../../../render/assets/kit/theme.js";
 import { buildDrill, openComparison, openEntry } from "./drill.js";
 import { buildEntries, choose, newEntries, showEntries, updateEntries } from "./entries.js";
 import { buildHistory, drawHistory, historyPicture, newHistory, refreshHistory } from "./history.js";
-import { beginLive, buildMachine, drawLive, newLive, renameCards, showLost, updateLive } from "./live.js";
+import { beginLive, buildMachine, drawLive, isClosing, newLive, renameCards, showLost, updateLive } from "./live.js";
 import { followServer } from "./stream.js";
 
-const STATES = { live: "Live", lost: "Reconnecting", connecting: "Connecting" };
+const STATES = { live: "Live", lost: "Reconnecting", connecting: "Connecting", refused: "Refused" };
 
 async function start() {
   const page = { ticks: 0, isAsking: false, isDrawn: true };
@@ -28,6 +28,8 @@ async function start() {
   const history = newHistory({ open });
   Object.assign(page, { live, entries, history, choose: (id) => chooseFromPanel(page, id) });
   live.nameOf = (id) => entries.items.get(id)?.path ?? id;
+  live.isRecording = (id) => entries.items.get(id)?.state === "recording";
+  entries.isClosing = (id) => isClosing(live, id);
   buildMachine(live);
   buildEntries(entries);
   buildHistory(history);
@@ -48,10 +50,16 @@ async function start() {
     onState: (state) => {
       showState(state);
       if (state !== "lost") return;
+      if (live.isRefused) showProblem(null);
       showLost(live);
       drawSoon(page);
     },
-    onRefused: (reason) => showProblem(`The server sends this page no live figures: ${reason}`),
+    onRefused: (reason) => {
+      showState("refused");
+      showLost(live, { isRefused: true });
+      showProblem(`The server sends this page no live figures: ${reason}`);
+      drawSoon(page);
+    },
   });
   await refresh(page);
   return exposed({
@@ -65,7 +73,7 @@ async function start() {
 
 function onTick(page, tick) {
   page.ticks++;
-  updateLive(page.live, tick);
+  if (updateLive(page.live, tick)) showEntries(page.entries);
   showAlerts(page, tick.alerts);
   showProblem(tick.problem);
   showLostAlerts(tick.lost_alerts);

@@ -1,6 +1,6 @@
 // The panel of an entry, and of the comparison of two: figures, and links to the pages that are rendered on demand.
 
-import { formatCount, formatDuration, formatPercent } from "../../../render/assets/kit/format.js";
+import { formatCount, formatDuration, formatPercent, formatTimeChange } from "../../../render/assets/kit/format.js";
 import {
   byId,
   factList,
@@ -10,7 +10,7 @@ import {
   setBreakable,
   watchScroll,
 } from "../../../render/assets/kit/page.js";
-import { formatDate } from "./entries.js";
+import { formatDate, stateOf } from "./entries.js";
 import { formatChange, formatValue } from "./history.js";
 
 const PAGE_NAMES = { flamegraph: "Flame graph and timeline", roofline: "Roofline", report: "Report" };
@@ -32,7 +32,9 @@ function show(title, parts) {
 }
 
 async function ask(address) {
-  const response = await fetch(address);
+  const response = await fetch(address).catch(() => {
+    throw new Error("The server does not respond (start gpuprof dashboard again)");
+  });
   const found = await response.json();
   if (response.ok) return found;
   throw new Error(found.hint ? `${found.message} (${found.hint})` : found.message);
@@ -92,8 +94,10 @@ export function openEntry(page, id) {
 }
 
 function entryParts(page, found) {
-  const parts = [factList(factsOf(found))];
-  if (found.problem) parts.push(newElement("p", `${found.problem.code}: ${found.problem.message}`, "notes"));
+  const state = stateOf(page.entries, found);
+  const parts = [factList(factsOf(found, state))];
+  if (state === "closing") parts.push(newElement("p", "Its program has ended, and gpuprof closes the run.", "notes"));
+  else if (found.problem) parts.push(newElement("p", `${found.problem.code}: ${found.problem.message}`, "notes"));
   const actions = newElement("div", undefined, "actions");
   for (const name of found.pages) actions.append(link(PAGE_NAMES[name], `/view/${found.id}/${name}`));
   if (found.run) {
@@ -118,11 +122,11 @@ function entryParts(page, found) {
   return parts;
 }
 
-function factsOf(found) {
+function factsOf(found, state) {
   const { summary } = found;
   const facts = [
     ["Kind", found.kind],
-    ["State", found.state],
+    ["State", state],
     ["Date", formatDate(found.unix_ms)],
   ];
   if (!summary) return facts;
@@ -202,7 +206,7 @@ function runParts({ tables }) {
         row.name,
         stateCell(row.state, verdictOf(row)),
         row.ratio === null ? "–" : formatChange(1 + row.ratio),
-        row.low_ns === null ? "–" : `${signed(row.low_ns)} to ${signed(row.high_ns)}`,
+        row.low_ns === null ? "–" : `${formatTimeChange(row.low_ns)} to ${formatTimeChange(row.high_ns)}`,
         formatDuration(row.old_ns),
         formatDuration(row.new_ns),
       ]),
@@ -220,8 +224,6 @@ function runParts({ tables }) {
     ),
   ]);
 }
-
-const signed = (ns) => `${ns > 0 ? "+" : ""}${formatDuration(ns)}`;
 
 // A row that could not be judged must not read as one that was judged and did not differ.
 function verdictOf({ state, low_ns: low }) {

@@ -35,8 +35,12 @@ function figureNs(item) {
   return summary.p50_s ? summary.p50_s[1] * 1e9 : null;
 }
 
+export function stateOf(entries, { id, state }) {
+  return entries.isClosing(id) ? "closing" : state;
+}
+
 export function newEntries(actions) {
-  return { items: new Map(), version: 0, pending: 0, shown: PAGE, chosen: [], actions };
+  return { items: new Map(), isClosing: () => false, version: 0, pending: 0, shown: PAGE, chosen: [], actions };
 }
 
 export function buildEntries(entries) {
@@ -173,7 +177,7 @@ function showKinds(entries) {
 }
 
 function rowOf(entries, item) {
-  const row = newElement("tr", undefined, `state-${item.state}`);
+  const row = newElement("tr", undefined, `state-${stateOf(entries, item)}`);
   row.dataset.id = item.id;
   row.tabIndex = 0;
   const head = rowHead("", item.path);
@@ -188,7 +192,7 @@ function rowOf(entries, item) {
   head.append(box, name);
   const ns = figureNs(item);
   const state = newElement("td", undefined, "words");
-  state.append(newElement("span", item.state, "badge"));
+  state.append(newElement("span", stateOf(entries, item), "badge"));
   if (item.problem) state.append(newElement("span", ` ${item.problem.code}`));
   const title = newElement("td", undefined, "words title");
   setBreakable(title, item.summary?.title ?? item.problem?.message ?? "–");

@@ -20,7 +20,7 @@ import {
   watchScroll,
 } from "../../../render/assets/kit/page.js";
 import { withColors } from "../../../render/assets/kit/theme.js";
-import { drawChart, roundTicks } from "./chart.js";
+import { drawChart, roundTicks, timeTicks } from "./chart.js";
 import { formatDate } from "./entries.js";
 import { paletteOf } from "./live.js";
 
@@ -182,10 +182,13 @@ function rangeOf(history, shown) {
 }
 
 function xTicks(history, [first, last]) {
-  const ticks = roundTicks(first, last, Math.max(2, Math.round(byId("history-chart").clientWidth / 160)));
-  if (history.byOrder) return ticks.filter(Number.isInteger).map((tick) => [tick, String(tick + 1)]);
+  const count = Math.max(2, Math.round(byId("history-chart").clientWidth / 130));
+  if (history.byOrder)
+    return roundTicks(first, last, count)
+      .filter(Number.isInteger)
+      .map((tick) => [tick, String(tick + 1)]);
   const isShort = last - first < 3 * 86_400_000;
-  return ticks.map((tick) => [tick, isShort ? formatDate(tick) : DAYS.format(tick)]);
+  return timeTicks(first, last, count).map((tick) => [tick, isShort ? formatDate(tick) : DAYS.format(tick)]);
 }
 
 function linesOf(history, series, color) {

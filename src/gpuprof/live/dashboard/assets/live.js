@@ -41,16 +41,19 @@ export function newLive() {
     memoryTotal: null,
     cards: new Map(),
     nameOf: (id) => id,
+    isRecording: () => false,
     isLost: false,
+    isRefused: false,
   };
 }
 
 // ---- the connection ----
 
 // Without a connection nothing is known of now: figures give way to dashes, and charts are pale.
-export function showLost(live) {
-  if (live.isLost) return;
-  live.isLost = true;
+// A server that refuses its figures is there, and its reason is shown.
+export function showLost(live, { isRefused = false } = {}) {
+  if (live.isLost && live.isRefused === isRefused) return;
+  Object.assign(live, { isLost: true, isRefused });
   byId("lost").textContent = live.machine.length
     ? `No connection to the server since ${CLOCK.format(Date.now())}. The charts end there.`
     : "No connection to the server: there are no live figures.";
@@ -87,7 +90,7 @@ function runPoint(card, point) {
 }
 
 export function beginLive(live, history) {
-  live.isLost = false;
+  Object.assign(live, { isLost: false, isRefused: false });
   live.machine.length = 0;
   for (const point of history.machine) machinePoint(live, point);
   for (const id of live.cards.keys()) removeCard(live, id);
@@ -117,7 +120,9 @@ function showDevices(devices) {
   byId("devices").replaceChildren(...items);
 }
 
+// Returns whether a program has ended.
 export function updateLive(live, { machine, runs, left_out: leftOut }) {
+  let hasEnded = false;
   machinePoint(live, machine);
   showDevices(machine.devices);
   for (const [id, point] of Object.entries(runs)) {
@@ -127,16 +132,18 @@ export function updateLive(live, { machine, runs, left_out: leftOut }) {
     const isCut = card.isOver && card.ring.length > 0;
     if (!isCut) runPoint(card, point);
     if (!isCut && point.layers) showPoint(card, point);
-    if (card.isOver) showEnd(card);
+    if (card.isOver) showEnd(live, card);
+    hasEnded ||= card.isOver;
   }
   for (const [id, card] of live.cards) if (!(id in runs) && card.isOver) card.element.classList.add("over");
   live.leftOut = leftOut;
   showRuns(live);
+  return hasEnded;
 }
 
 function showRuns(live) {
   byId("no-runs").hidden = live.isLost || live.cards.size > 0;
-  byId("lost").hidden = !live.isLost;
+  byId("lost").hidden = !live.isLost || live.isRefused;
   byId("live").toggleAttribute("data-lost", live.isLost);
 }
 
@@ -199,7 +206,10 @@ function newCard(id, name) {
 }
 
 export function renameCards(live) {
-  for (const [id, card] of live.cards) setBreakable(card.title, live.nameOf(id));
+  for (const [id, card] of live.cards) {
+    setBreakable(card.title, live.nameOf(id));
+    if (card.isOver) showEnd(live, card);
+  }
 }
 
 function newCanvas(className, label) {
@@ -213,10 +223,23 @@ function newTile([title, columns, format, most]) {
   const element = newElement("div", undefined, "tile");
   const value = newElement("dd", "–");
   const list = newElement("dl");
-  list.append(newElement("dt", title), value);
+  list.append(newKey(title, columns), value);
   const canvas = newCanvas("spark", `${title} over time`);
   element.append(list, canvas);
   return { element, value, canvas, columns, format, most };
+}
+
+// The name of a tile; of two lines, each part of it with the color of its line.
+function newKey(title, columns) {
+  const element = newElement("dt");
+  if (columns.length === 1) element.textContent = title;
+  else
+    for (const part of title.split(", ")) {
+      const key = newElement("span");
+      key.append(newElement("i"), part);
+      element.append(key, " ");
+    }
+  return element;
 }
 
 function newBars(title) {
@@ -246,8 +269,13 @@ function showPoint(card, point) {
   showNotes(card, point);
 }
 
-function showEnd(card) {
-  card.state.textContent = "ended";
+// Whether the program of a run has ended, and the run is not closed yet.
+export function isClosing(live, id) {
+  return live.cards.get(id)?.isOver === true && live.isRecording(id);
+}
+
+function showEnd(live, card) {
+  card.state.textContent = isClosing(live, card.id) ? "closing" : "ended";
   card.note.hidden = true;
   if (!card.isEndShown && card.ring.length > 0) card.unit.textContent += " · before the end";
   card.isEndShown = true;
@@ -323,7 +351,8 @@ export function paletteOf(read) {
     accent: "--accent",
     second: "--second",
   };
-  return Object.fromEntries(Object.entries(names).map(([key, name]) => [key, read(`var(${name})`)]));
+  const colors = Object.entries(names).map(([key, name]) => [key, read(`var(${name})`)]);
+  return { ...Object.fromEntries(colors), pale: read("color-mix(in srgb, var(--accent) 40%, var(--page))") };
 }
 
 function lineOf(ring, name, color, more) {
@@ -378,11 +407,17 @@ function drawSteps(card, colors) {
   const top = longest * 1.15 || 1;
   const x = timesOf(ring);
   const end = card.isOver ? "end" : card.isUnknown ? "last figures" : "now";
-  const lines = [lineOf(ring, "p50", colors.accent, { isFilled: true })];
-  const xTicks = roundTicks(-(x[1] - x[0]) / 1000, 0, 4).map((s) => [x[1] + s * 1000, s === 0 ? end : `${s} s`]);
+  // Only the line is pale: the texts of the axes are read as before.
+  const lines = [lineOf(ring, "p50", card.isUnknown ? colors.pale : colors.accent, { isFilled: true })];
+  // The end comes first: what has no place next to it is left out.
+  const xTicks = roundTicks(-(x[1] - x[0]) / 1000, 0, 4)
+    .reverse()
+    .map((s) => [x[1] + s * 1000, s === 0 ? end : `−${-s} s`]);
   drawChart(card.canvas, {
     x,
     y: [0, top],
+    top: 26,
+    yTitle: "Median step time",
     yTicks: longest > 0 ? roundTicks(0, top, 3) : [0],
     xTicks,
     formatY: (ns) => (longest > 0 ? formatDuration(ns) : ""),

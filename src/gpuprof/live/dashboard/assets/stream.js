@@ -2,6 +2,7 @@
 
 const RETRY_MS = 3_000;
 const HIDDEN_MS = 10_000;
+const REASON_MS = 2_000; // below RETRY_MS
 
 export function followServer({ onHello, onTick, onProblem, onState, onRefused }) {
   let source = null;
@@ -18,9 +19,9 @@ export function followServer({ onHello, onTick, onProblem, onState, onRefused })
     source.addEventListener("tick", (event) => onTick(JSON.parse(event.data)));
     source.addEventListener("problem", (event) => onProblem(JSON.parse(event.data)));
     source.addEventListener("error", () => {
-      onState("lost");
       // The browser tries again itself, but not after an error that the server sent.
       if (source?.readyState === EventSource.CLOSED) retry();
+      else onState("lost");
     });
   }
 
@@ -28,7 +29,9 @@ export function followServer({ onHello, onTick, onProblem, onState, onRefused })
     close();
     timer = setTimeout(open, RETRY_MS);
     const reason = await reasonOfRefusal();
-    if (reason !== null && source === null) onRefused(reason);
+    if (source !== null) return;
+    if (reason === null) onState("lost");
+    else onRefused(reason);
   }
 
   function close() {
@@ -47,6 +50,7 @@ export function followServer({ onHello, onTick, onProblem, onState, onRefused })
 // An EventSource keeps the text of an error to itself, so the server is asked again; null if it does not refuse.
 async function reasonOfRefusal() {
   const asked = new AbortController();
+  setTimeout(() => asked.abort(), REASON_MS);
   try {
     const response = await fetch("/events", { signal: asked.signal });
     if (response.ok) return null;

@@ -1,7 +1,7 @@
 // What changed between two sides. A cell is as wide as the mean of both, so that what is new and what is gone has a
 // place, too. What is significant is colored; what may be chance is gray.
 
-import { formatCount, formatDuration, formatPercentSize } from "../kit/format.js";
+import { formatCount, formatDuration, formatPercentSize, formatTimeChange } from "../kit/format.js";
 
 export const CHANGE_MODES = [
   { key: "total", label: "Color: change of total" },
@@ -56,10 +56,6 @@ export function changeMark(app, node) {
   return CHANGE_MARKS[stateOf(app, node)] ?? "";
 }
 
-export function formatChange(ns) {
-  return ns > 0 ? `+${formatDuration(ns)}` : ns < 0 ? `−${formatDuration(-ns)}` : formatDuration(0);
-}
-
 export function formatRatio(old, now) {
   if (!(old > 0)) return now > 0 ? "new" : "–";
   if (now / old >= MANYFOLD) return `${formatCount(Math.round(now / old))}×`;
@@ -85,7 +81,7 @@ export function differenceFacts(tree, node) {
     ["Self", own],
   ]) {
     const [old, now] = [change.old[node], change.new[node]];
-    facts.push([title, `${sidesText({ old, new: now })}, ${formatChange(now - old)} (${formatRatio(old, now)})`]);
+    facts.push([title, `${sidesText({ old, new: now })}, ${formatTimeChange(now - old)} (${formatRatio(old, now)})`]);
     facts.push([`${title} interval`, intervalText(change, node)]);
     facts.push([`${title} verdict`, CHANGE_TEXTS[judgedState(tree, change, node)] ?? TOO_SMALL]);
   }
@@ -106,5 +102,5 @@ function hasInterval({ low, high }, node) {
 function intervalText(change, node) {
   const { low, high } = change;
   if (!hasInterval(change, node)) return "unavailable";
-  return `${formatChange(low[node])} to ${formatChange(high[node])}`;
+  return `${formatTimeChange(low[node])} to ${formatTimeChange(high[node])}`;
 }

@@ -1,12 +1,12 @@
 // Nodes of one name and kind together, and the largest of them: as cards, and in a sentence for those who cannot see
 // the picture.
 
-import { formatCount, formatFraction } from "../kit/format.js";
+import { formatCount, formatFraction, formatTimeChange } from "../kit/format.js";
 import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { exactQuery } from "../kit/table.js";
 import { search } from "./actions.js";
 import { fullTree } from "./folding.js";
-import { formatChange, formatRatio, judgedState, sidesText, SIGNIFICANT } from "./difference.js";
+import { formatRatio, judgedState, sidesText, SIGNIFICANT } from "./difference.js";
 import { nameText, plainName, rowKey } from "./nodes.js";
 import { amountText, stepsPart } from "./tree.js";
 
@@ -195,7 +195,7 @@ function changeCards(app, groups) {
         app,
         group,
         "",
-        newElement("span", formatChange(changeOf(group)), "share"),
+        newElement("span", formatTimeChange(changeOf(group)), "share"),
         " ",
         newElement("span", `${formatRatio(group.change.old, group.change.new)}, ${verdictText(group)}`, "verdict"),
       ),
@@ -214,7 +214,7 @@ function amountSummary({ tree }, groups) {
 function changeSummary({ tree }, groups) {
   const largest = changedGroups(tree, groups)
     .slice(0, 3)
-    .map((group) => `${group.text} ${formatChange(changeOf(group))} (${verdictText(group)})`);
+    .map((group) => `${group.text} ${formatTimeChange(changeOf(group))} (${verdictText(group)})`);
   const changes = largest.length
     ? `Largest changes of self time: ${largest.join(", ")}.`
     : "No difference beyond chance.";

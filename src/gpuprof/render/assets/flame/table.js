@@ -1,10 +1,10 @@
 // The same data as a table that can be sorted and searched.
 
-import { counted, formatCount, formatDuration, formatFraction } from "../kit/format.js";
+import { counted, formatCount, formatDuration, formatFraction, formatTimeChange } from "../kit/format.js";
 import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { newTable, rowHead, sortItems } from "../kit/table.js";
 import { showInPicture } from "./actions.js";
-import { formatChange, formatRatio } from "./difference.js";
+import { formatRatio } from "./difference.js";
 import { cellOfNode, fullTree } from "./folding.js";
 import { pathText } from "./nodes.js";
 import { changeOf, foldRepeated, fractionBar, groupKind, meanTotal, ratioOf, verdictText } from "./overview.js";
@@ -110,8 +110,8 @@ function amountCells({ tree }, group) {
 function changeCells(group) {
   const { change } = group;
   return [
-    newElement("td", formatChange(changeOf(group))),
-    newElement("td", verdictText(group), "words"),
+    newElement("td", formatTimeChange(changeOf(group))),
+    newElement("td", verdictText(group), "words cells"),
     newElement("td", formatDuration(change.old)),
     newElement("td", formatDuration(change.new)),
     newElement("td", formatRatio(change.old, change.new)),

@@ -32,6 +32,11 @@ export function formatDuration(ns) {
   return scaled(ns, DURATIONS) ?? `${Math.round(ns)} ns`;
 }
 
+// A difference of times, with its sign.
+export function formatTimeChange(ns) {
+  return ns > 0 ? `+${formatDuration(ns)}` : ns < 0 ? `−${formatDuration(-ns)}` : formatDuration(0);
+}
+
 export function formatExactDuration(ns) {
   return `${formatDuration(ns)} (${formatCount(ns)} ns)`;
 }
