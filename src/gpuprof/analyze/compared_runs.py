@@ -140,10 +140,10 @@ def _difference(what: str, new: Any, old: Any, fact: Any) -> str:
 
 def _sources_difference(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> str:
     """Return the sources that one side alone recorded; all of them if runs of one side differ."""
-    sides = [{_sources(meta) for meta in metas} - {""} for metas in (new, old)]
+    sides = [{_recorded(meta) for meta in metas if meta.get("sources")} for metas in (new, old)]
     if not all(len(side) == 1 for side in sides):
         return _difference("sources", new, old, _sources)
-    now, before = (set(next(iter(side)).split(", ")) - {"none"} for side in sides)
+    (now,), (before,) = sides
     alone = [(sorted(before - now), "before"), (sorted(now - before), "now")]
     return "; ".join(f"{', '.join(names)} recorded {when} only" for names, when in alone if names)
 
@@ -164,8 +164,11 @@ def _threads(meta: Mapping[str, Any]) -> str:
 
 
 def _sources(meta: Mapping[str, Any]) -> str:
-    on = [name for name, status in statuses_of(meta).items() if status.is_on]
-    return ", ".join(sorted(on)) or ("none" if meta.get("sources") else "")
+    return ", ".join(sorted(_recorded(meta))) or ("none" if meta.get("sources") else "")
+
+
+def _recorded(meta: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(name for name, status in statuses_of(meta).items() if status.is_on)
 
 
 _Step = tuple[int, str]

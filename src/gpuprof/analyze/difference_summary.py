@@ -20,7 +20,7 @@ from gpuprof.analyze.compared_runs import (
     warnings_of,
 )
 from gpuprof.analyze.difference import STATES, Difference, Scaling, can_scale_by_calls, compare
-from gpuprof.analyze.kernel_labels import collection_label, kernel_labels
+from gpuprof.analyze.kernel_labels import kernel_labels, label_of
 from gpuprof.analyze.summary import DEFAULT_TOP, MEMBER_KINDS
 from gpuprof.errors import RunError
 from gpuprof.text.sanitize import quoted_if_blank
@@ -201,7 +201,7 @@ def _cells(row: DifferenceRow, labels: Mapping[str, str]) -> list[str]:
         interval = f"{_signed(row.low_ns)} to {_signed(row.high_ns)}"
     calls = [format_count(round(count)) for count in (row.calls_old, row.calls_new)]
     return [
-        quoted_if_blank(_label(row, labels)),
+        quoted_if_blank(label_of(row.name, row.kind, labels) or row.name),
         format_duration(row.old_ns),
         format_duration(row.new_ns),
         _signed(row.change_ns),
@@ -210,12 +210,6 @@ def _cells(row: DifferenceRow, labels: Mapping[str, str]) -> list[str]:
         calls[0] if calls[0] == calls[1] else f"{calls[0]} > {calls[1]}",
         row.state,
     ]
-
-
-def _label(row: DifferenceRow, labels: Mapping[str, str]) -> str:
-    if row.kind == "gc":
-        return collection_label(row.name)
-    return labels.get(row.name, row.name) if row.kind == "kernel" else row.name
 
 
 def _ratio_text(ratio: float | None) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from gpuprof.analyze.cpp_names import CppName, parse_mangled, plain_spelling
@@ -68,6 +68,13 @@ _WORD = re.compile(r"[A-Za-z0-9]+")
 def kernel_label(name: str) -> str:
     """Return the function of a kernel's full name and what distinguishes it, in 72 characters at most."""
     return _cut(_with_functor(name))
+
+
+def label_of(name: str, kind: str, kernels: Mapping[str, str] | None = None) -> str | None:
+    """Return what is shown of a call in place of its name, None for the name; `kernels` are their labels."""
+    if kind == "gc":
+        return collection_label(name)
+    return (kernels or {}).get(name) if kind == "kernel" else None
 
 
 def collection_label(name: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuprof.analyze.aggregate import WAITING, Folded, fold, part_of, rest_of
 from gpuprof.analyze.call_tree import CallTree, on_gpu
-from gpuprof.analyze.kernel_labels import collection_label, kernel_labels
+from gpuprof.analyze.kernel_labels import kernel_labels, label_of
 from gpuprof.analyze.layer_groups import layer_groups
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
@@ -34,7 +34,6 @@ MEMBER_KINDS: dict[str, tuple[str, ...]] = {
 }
 # The default is the first of these that has rows.
 _DEFAULT_ORDER = ("layer", "operator", "span", "python", "kernel")
-_LABELLED = "kernel"
 DEFAULT_TOP = 30
 
 _NOTHING_RECORDED = {
@@ -459,12 +458,12 @@ def _rows(folded: Folded, gpu_total_ns: int | None) -> tuple[SummaryRow, ...]:
     gpu_total = columns.get("gpu_total_ns", unknown)
     backward = columns.get("backward_ns", unknown)
     kinds = [KINDS[code] for code in columns["kind"]]
-    labels = kernel_labels(name for name, kind in zip(folded.names, kinds, strict=True) if kind == _LABELLED)
+    labels = kernel_labels(name for name, kind in zip(folded.names, kinds, strict=True) if kind == "kernel")
     rows = [
         SummaryRow(
             name=name,
             kind=kinds[index],
-            label=_label(name, kinds[index], labels),
+            label=label_of(name, kinds[index], labels),
             calls=columns["calls"][index],
             total_ns=columns["total_ns"][index],
             own_ns=columns["own_ns"][index],
@@ -481,12 +480,6 @@ def _rows(folded: Folded, gpu_total_ns: int | None) -> tuple[SummaryRow, ...]:
         for index, name in enumerate(folded.names)
     ]
     return _sorted(rows)
-
-
-def _label(name: str, kind: str, labels: Mapping[str, str]) -> str | None:
-    if kind == "gc":
-        return collection_label(name)
-    return labels.get(name) if kind == _LABELLED else None
 
 
 def _sorted(rows: Iterable[SummaryRow]) -> tuple[SummaryRow, ...]:

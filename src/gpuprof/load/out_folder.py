@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,8 +52,9 @@ def new_folder(first: Path) -> Iterator[Path]:
 
     It is made at once, so that a test that runs next to this one takes another. Raises RunError.
     """
-    for count in itertools.count(1):
-        folder = first if count == 1 else first.with_name(f"{first.name}-{count}")
+    from gpuprof.record.supervise import numbered_names
+
+    for folder in numbered_names(first.name, first.parent, suffix=""):
         try:
             folder.mkdir()
         except FileExistsError:

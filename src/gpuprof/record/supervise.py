@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import signal
 import subprocess
 import sys
@@ -130,13 +131,15 @@ def _stem(target: str, *, is_module: bool) -> str:
     return target.rsplit(".", 1)[-1] if is_module else (Path(target).resolve().stem or "program")
 
 
+def numbered_names(stem: str, folder: Path = Path(), suffix: str = ".gpuprof") -> Iterator[Path]:
+    """Yield STEM.gpuprof, STEM-2.gpuprof, ... in `folder`."""
+    yield folder / f"{stem}{suffix}"
+    yield from (folder / f"{stem}-{count}{suffix}" for count in itertools.count(2))
+
+
 def free_name(stem: str, folder: Path = Path(), suffix: str = ".gpuprof") -> Path:
-    """Return the first of STEM.gpuprof, STEM-2.gpuprof, ... that does not exist in `folder`."""
-    path, count = folder / f"{stem}{suffix}", 1
-    while path.exists():
-        count += 1
-        path = folder / f"{stem}-{count}{suffix}"
-    return path
+    """Return the first of the numbered names that does not exist in `folder`."""
+    return next(path for path in numbered_names(stem, folder, suffix) if not path.exists())
 
 
 def run_command(

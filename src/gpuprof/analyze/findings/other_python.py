@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -52,16 +53,18 @@ def read_other_python(record: ProgramRecord) -> OtherPython | None:
     step_ns = np.bincount(stacks.stack, in_steps, minlength=count).astype(np.float64)
     if not warm.total_ns or other_ns.sum() < _LEAST * warm.total_ns:
         return None
-    path, fraction = _most(stacks.frames, other_ns, _MOST_OF)
-    loop, _ = _most(stacks.frames, step_ns, _LOOP)
-    of_step = fraction * float(other_ns.sum()) / warm.total_ns
-    if len(path) <= len(loop) or of_step < _LEAST:
+    path = _most(stacks.frames, other_ns, _MOST_OF)
+    loop = _most(stacks.frames, step_ns, _LOOP)
+    if len(path) <= len(loop) or _below(stacks.frames, other_ns, path) < _LEAST * warm.total_ns:
         return None
-    place = _named(path, len(loop))
-    time_ns = sum(
-        float(other_ns[at]) for at, each in enumerate(stacks.frames) if each[: place + 1] == path[: place + 1]
-    )
-    return OtherPython(path[place], path[place - 1] if place else None, time_ns / warm.total_ns)
+    named = path[: _named(path, len(loop)) + 1]
+    fraction = _below(stacks.frames, other_ns, named) / warm.total_ns
+    return OtherPython(named[-1], named[-2] if len(named) > 1 else None, fraction)
+
+
+def _below(frames: list[tuple[str, ...]], time_ns: Weights, chain: tuple[str, ...]) -> float:
+    """Return the time of the stacks that begin with a chain of calls."""
+    return sum(float(time_ns[at]) for at, each in enumerate(frames) if each[: len(chain)] == chain)
 
 
 def _named(path: tuple[str, ...], loop: int) -> int:
@@ -71,20 +74,18 @@ def _named(path: tuple[str, ...], loop: int) -> int:
     return min(own[-1] + 1, last) if own and own[-1] + 1 >= loop else last
 
 
-def _most(frames: list[tuple[str, ...]], time_ns: Weights, least: float) -> tuple[tuple[str, ...], float]:
-    """Return the longest chain of calls that has a part `least` of the time or more, and its part."""
-    whole = float(time_ns.sum())
-    places: Any = np.flatnonzero(time_ns)
+def _most(frames: list[tuple[str, ...]], time_ns: Weights, least: float) -> tuple[str, ...]:
+    """Return the longest chain of calls that has a part `least` of the time or more."""
+    least_ns = least * float(time_ns.sum())
+    places = np.flatnonzero(time_ns).tolist()
     chain: tuple[str, ...] = ()
-    part = 1.0
     while True:
-        sums: dict[str, float] = {}
-        deeper = [place for place in places if len(frames[place]) > len(chain)]
-        for place in deeper:
-            name = frames[place][len(chain)]
-            sums[name] = sums.get(name, 0.0) + float(time_ns[place])
-        name, largest = max(sums.items(), key=lambda item: item[1], default=("", 0.0))
-        if not sums or largest < least * whole:
-            return chain, part
-        places = [place for place in deeper if frames[place][len(chain)] == name]
-        chain, part = (*chain, name), largest / whole
+        depth, sums = len(chain), defaultdict[str, float](float)
+        places = [place for place in places if len(frames[place]) > depth]
+        for place in places:
+            sums[frames[place][depth]] += float(time_ns[place])
+        name, largest_ns = max(sums.items(), key=lambda item: item[1], default=("", 0.0))
+        if not sums or largest_ns < least_ns:
+            return chain
+        places = [place for place in places if frames[place][depth] == name]
+        chain = (*chain, name)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gpuprof.analyze.kernel_labels import collection_label
+from gpuprof.analyze.kernel_labels import label_of
 from gpuprof.analyze.requests.slow_request import Cause, SlowRequest, TailWait, TimePart
 from gpuprof.text.sanitize import shorten
 from gpuprof.text.table import Column, text_table
@@ -74,7 +74,7 @@ def cause_text(cause: Cause | None) -> str:
     """Return what took longer than in the requests around the median, as it is in the run."""
     if cause is None:
         return ""
-    name = collection_label(cause.name) if cause.kind == "gc" else cause.name
+    name = label_of(cause.name, cause.kind) or cause.name
     if cause.kind not in ("python", "layer", "span") and cause.inside:
         name += f" in {cause.inside}"
     return f"+{format_duration(cause.excess_ns)} {shorten(name, _LONGEST)}"

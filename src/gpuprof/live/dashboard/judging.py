@@ -103,15 +103,14 @@ def _compared_runs(old: Path, new: Path) -> Plain:
 
 
 def _plain_table(table: DifferenceSummary) -> Plain:
-    from gpuprof.analyze.kernel_labels import collection_label
+    from gpuprof.analyze.kernel_labels import label_of
 
     sums = {
         f"{side}_sum_ns": sum(getattr(row, f"{side}_ns") for row in table.rows) for side in ("old", "new")
     }
     plain = table.to_dict(_ROWS)
     for row in plain["rows"]:
-        if row["kind"] == "gc":
-            row["name"] = collection_label(row["name"])
+        row["name"] = label_of(row["name"], row["kind"]) or row["name"]
     return {**plain, **sums}
 
 
