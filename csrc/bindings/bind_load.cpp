@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 
 #include "bindings/bindings.hpp"
 #include "bindings/columns.hpp"
@@ -109,6 +110,11 @@ void bind_request_log(py::module_& module) {
         .def_buffer(&rows_of)
         .def("__len__", &RequestLog::size)
         .def("begin", [](RequestLog& log, std::int64_t index) { log.begin(row_index(log, index)); })
+        .def("send",
+             [](RequestLog& log, std::int64_t index, int socket, const py::bytes& request) {
+                 const std::string_view bytes = request;
+                 return log.send(row_index(log, index), socket, bytes.data(), bytes.size());
+             })
         .def("begin_next",
              [](RequestLog& log, std::int64_t index, std::int64_t former) {
                  if (former != RequestLog::no_former) row_index(log, former);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,13 @@
 
 namespace gpuprof {
 namespace {
+
+// A closed connection is an error, not a signal. macOS has no such flag, and Python ignores the signal.
+#if defined(MSG_NOSIGNAL)
+constexpr int send_flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+#else
+constexpr int send_flags = MSG_DONTWAIT;
+#endif
 
 void* map_anonymous(std::size_t size) noexcept {
 #if defined(MAP_NORESERVE)
@@ -60,6 +68,12 @@ RequestLog::~RequestLog() {
 
 void RequestLog::begin(std::size_t index) noexcept {
     rows_[index].sent_ns = monotonic_ns();
+}
+
+std::size_t RequestLog::send(std::size_t index, int socket, const char* request, std::size_t size) noexcept {
+    begin(index);
+    const ssize_t sent = ::send(socket, request, size, send_flags);
+    return sent > 0 ? static_cast<std::size_t>(sent) : 0;
 }
 
 void RequestLog::begin_next(std::size_t index, std::int64_t former) noexcept {

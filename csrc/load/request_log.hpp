@@ -41,6 +41,8 @@ class RequestLog {
     RequestRow* rows() noexcept { return rows_; }
 
     void begin(std::size_t index) noexcept;
+    // Begins, and sends on a non-blocking socket; returns how much was sent, 0 of an error.
+    std::size_t send(std::size_t index, int socket, const char* request, std::size_t size) noexcept;
     // In a closed loop a request is due when the one before it ended; `former` is `no_former` for the first.
     static constexpr std::int64_t no_former = -1;
     void begin_next(std::size_t index, std::int64_t former) noexcept;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
@@ -57,6 +58,18 @@ def test_the_first_outcome_of_a_request_stays() -> None:
     assert not log.end(1, RequestStatus.OK, 1)
 
 
+def test_a_request_is_marked_and_sent_in_one_call() -> None:
+    log = _native.RequestLog(2)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        before_ns = time.monotonic_ns()
+        assert log.send(1, ours.fileno(), b"request") == 7
+        assert before_ns <= rows_of(log)["sent_ns"][1] <= time.monotonic_ns()
+        assert theirs.recv(100) == b"request"
+        theirs.close()
+        assert log.send(0, ours.fileno(), b"request") == 0
+
+
 def test_a_request_of_a_closed_loop_is_due_when_the_one_before_it_ended() -> None:
     log = _native.RequestLog(2)
     log.begin_next(0, -1)
@@ -73,6 +86,8 @@ def test_an_index_outside_the_log_is_refused() -> None:
             log.begin(index)
         with pytest.raises(IndexError):
             log.end(index, 1, 1)
+        with pytest.raises(IndexError):
+            log.send(index, 0, b"")
     with pytest.raises(IndexError):
         log.begin_next(0, 2)
 

@@ -2,10 +2,12 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "check.hpp"
@@ -55,6 +57,24 @@ TEST(what_is_unfinished_ends_when_the_log_is_closed) {
     CHECK_EQ(log.rows()[2].status, number(RequestStatus::not_sent));
     CHECK(!log.end(1, number(RequestStatus::ok), 1));
     CHECK_EQ(log.rows()[1].status, number(RequestStatus::timeout));
+}
+
+TEST(a_request_is_sent_without_waiting_and_a_closed_socket_is_no_signal) {
+    int ends[2];
+    CHECK_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    RequestLog log(3);
+    const std::string request = "GET / HTTP/1.1\r\n\r\n", large(16 << 20, 'x');
+    CHECK_EQ(log.send(0, ends[0], request.data(), request.size()), request.size());
+    CHECK(log.rows()[0].sent_ns > 0);
+    std::string received(request.size(), '\0');
+    CHECK_EQ(::recv(ends[1], received.data(), received.size(), 0), static_cast<ssize_t>(request.size()));
+    CHECK(received == request);
+    const std::size_t part = log.send(1, ends[0], large.data(), large.size());
+    CHECK(part > 0 && part < large.size());
+    ::close(ends[1]);
+    CHECK_EQ(log.send(2, ends[0], request.data(), request.size()), std::size_t{0});
+    CHECK(log.rows()[2].sent_ns > 0);
+    ::close(ends[0]);
 }
 
 TEST(rows_of_a_file_survive_the_log) {

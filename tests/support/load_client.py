@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gpuprof._native import RequestLog
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.client import Client, OnEnd
 
@@ -22,6 +23,10 @@ class CheckedLog:
     def begin(self, index: int) -> None:
         assert index not in self.begun
         self.begun.append(index)
+
+    def send(self, index: int, socket: int, request: bytes) -> int:
+        self.begin(index)
+        return RequestLog(1).send(0, socket, request)
 
     def first(self, index: int) -> None:
         assert index in self.begun

@@ -19,6 +19,9 @@ class ResponseLog(Protocol):
     def begin(self, index: int) -> None:
         """Mark that request `index` is sent."""
 
+    def send(self, index: int, socket: int, request: bytes) -> int:
+        """Mark it, and send bytes on a socket without waiting; returns how many were sent, 0 of an error."""
+
     def first(self, index: int) -> None:
         """Mark the first output of a stream."""
 

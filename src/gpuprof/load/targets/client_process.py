@@ -156,6 +156,10 @@ class _ClosedLog:
     def begin(self, index: int) -> None:
         self._log.begin_next(index, self._former.pop(index))
 
+    def send(self, index: int, socket: int, request: bytes) -> int:
+        self.begin(index)
+        return self._log.send(index, socket, request)
+
     def first(self, index: int) -> None:
         self._log.first(index)
 

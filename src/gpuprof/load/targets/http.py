@@ -9,7 +9,6 @@ fails is not sent again: its failure is what is measured.
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 import time
 from collections import Counter, deque
@@ -40,7 +39,9 @@ class HttpConnection(asyncio.Protocol):
         self._client = client
         self._parser: Any = client.new_parser(self)
         self._transport: Any = None
-        self._file = -1  # of a connection without encryption
+        self.is_closing: Callable[[], bool] = _is_closing  # of the transport once there is one
+        self._log_begin, self._log_send = client.log_begin, client.log_send
+        self._socket = -1  # of a connection without encryption
         self._is_behind = False  # whether the transport may have something to send
         self.index: int | None = None
         self._status = RequestStatus.OK
@@ -50,23 +51,29 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = transport
+        self.is_closing = transport.is_closing
         if not self._client.is_encrypted:
-            self._file = transport.get_extra_info("socket").fileno()
+            self._socket = transport.get_extra_info("socket").fileno()
 
     def send(self, index: int, request: bytes) -> None:
-        """Send the request of a connection that is idle."""
+        """Send the request of a connection that is idle, and mark it as sent."""
         self.index = index
         self._has_answer = False
         # uvloop's transport sends once it has handled all that arrived: until then the server would be idle.
-        if self._file >= 0 and not (self._is_behind and self._transport.get_write_buffer_size()):
-            try:
-                sent = os.write(self._file, request)
-            except OSError:
-                sent = 0  # the transport has the same error, and reports it
+        if self._socket >= 0 and not (self._is_behind and self._transport.get_write_buffer_size()):
+            send = self._log_send
+            sent = send(index, self._socket, request)  # 0 of an error, which the transport reports as well
             if sent == len(request):
                 return
             request = request[sent:]
+        else:
+            self._log_begin(index)
         self._is_behind = True
+        self._transport.write(request)
+
+    def send_first(self, index: int, request: bytes) -> None:
+        """Send the request that the connection was opened for, which is marked as sent since."""
+        self.index = index
         self._transport.write(request)
 
     def _begin_response(self) -> None:
@@ -170,11 +177,6 @@ class HttpConnection(asyncio.Protocol):
         """Whether it was connected, and was not closed by this side since."""
         return self._transport is not None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether requests can be sent on it."""
-        return self._transport is not None and not self._transport.is_closing()
-
     def abort(self) -> None:
         """Close the connection without waiting."""
         if self._transport is not None:
@@ -209,8 +211,8 @@ class HttpClient:
         self.known_head, self.known_size = b"", -1
         self.codes: Counter[int] = Counter()
         self.unrequested = 0
-        self._address, self._request_of, self._log = address, request_of, log
-        self._log_begin, self._log_end = log.begin, log.end
+        self._address, self._request_of = address, request_of
+        self.log_begin, self.log_send, self._log_end = log.begin, log.send, log.end
         self._concurrency, self._timeout_s = concurrency, timeout_s
         self._on_end = on_end or _ignore
         self._tls = client_context(address)
@@ -253,9 +255,13 @@ class HttpClient:
 
     def start(self, index: int) -> None:
         """Send request `index`, or queue it."""
-        if self._idle and not self._waiting and self._idle[-1].is_open:
-            self._send(index, self._idle.pop())
-            return
+        if self._idle and not self._waiting:
+            connection = self._idle.pop()
+            is_closing = connection.is_closing
+            if not is_closing():
+                self._send(index, connection)
+                return
+            self._open -= 1
         self._waiting.append(index)
         self._send_waiting()
 
@@ -263,22 +269,26 @@ class HttpClient:
         while self._waiting:
             if self._idle:
                 connection = self._idle.pop()
-                if connection.is_open:
-                    self._send(self._waiting.popleft(), connection)
-                else:
+                if connection.is_closing():
                     self._open -= 1
+                else:
+                    self._send(self._waiting.popleft(), connection)
             elif self._open < self._concurrency:
                 self._open += 1
                 index = self._waiting.popleft()
-                self._log.begin(index)
-                self._track(index, asyncio.get_running_loop().create_task(self._open_and_send(index)))
+                self.log_begin(index)
+                opening = asyncio.get_running_loop().create_task(self._open_and_send(index))
+                self._active[index] = (self._now_s() + self._timeout_s, opening)
+                self._watch()
             else:
                 return
 
     def _send(self, index: int, connection: HttpConnection) -> None:
-        request = self._request_of(index)
-        self._log_begin(index)
-        self._track(index, connection)
+        request_of, now_s = self._request_of, self._now_s
+        request = request_of(index)
+        self._active[index] = (now_s() + self._timeout_s, connection)
+        if self._timer is None:
+            self._watch()
         connection.send(index, request)
 
     async def _open_and_send(self, index: int) -> None:
@@ -294,7 +304,7 @@ class HttpClient:
             self._open -= 1
             return
         self._active[index] = (self._active[index][0], connection)
-        connection.send(index, self._request_of(index))
+        connection.send_first(index, self._request_of(index))
 
     def ended(self, connection: HttpConnection, index: int, status: RequestStatus, units: int) -> None:
         """Mark the end of a request of a connection, and use or replace the connection."""
@@ -306,11 +316,12 @@ class HttpClient:
 
     def ended_as_before(self, connection: HttpConnection, index: int) -> None:
         """Mark the end of a request whose response is one that is known; its connection is kept."""
+        log_end, on_end = self._log_end, self._on_end
         connection.index = None
         self._idle.append(connection)
-        self._log_end(index, _OK, 1)
+        log_end(index, _OK, 1)
         self._active.pop(index, None)
-        self._on_end(index, _OK)
+        on_end(index, _OK)
         if self._waiting:
             self._send_waiting()
 
@@ -333,8 +344,7 @@ class HttpClient:
         self.forget(connection)
         connection.abort()
 
-    def _track(self, index: int, attempt: Attempt) -> None:
-        self._active[index] = (self._now_s() + self._timeout_s, attempt)
+    def _watch(self) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._end_late)
 
@@ -361,7 +371,7 @@ class HttpClient:
         """End what is queued as not sent and what is under way as timed out."""
         waiting, self._waiting = self._waiting, deque()
         for index in waiting:
-            self._log.end(index, RequestStatus.NOT_SENT, 0)
+            self._log_end(index, RequestStatus.NOT_SENT, 0)
             self._on_end(index, RequestStatus.NOT_SENT)
         for index, (_, attempt) in list(self._active.items()):
             self._give_up(index, attempt)
@@ -389,3 +399,7 @@ def unreachable(address: ServerAddress, error: Exception | None) -> BenchmarkErr
 
 def _ignore(index: int, status: RequestStatus) -> None:
     pass
+
+
+def _is_closing() -> bool:
+    return True

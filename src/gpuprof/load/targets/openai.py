@@ -164,6 +164,10 @@ class _StreamConnection(HttpConnection):
         self._reader.begin(index)
         super().send(index, request)
 
+    def send_first(self, index: int, request: bytes) -> None:
+        self._reader.begin(index)
+        super().send_first(index, request)
+
     def on_body(self, body: bytes) -> None:
         if self._status is RequestStatus.OK and self.index is not None:
             self._reader.feed(body, self._on_first, self._on_tokens)
