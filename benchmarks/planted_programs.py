@@ -106,9 +106,12 @@ def in_process_loader() -> Cause:
 
 
 def sleeping_loader(workers: int) -> Cause:
-    """Fetch in the main process, by waiting; workers are the repair."""
+    """Fetch in the main process, by waiting; workers are the repair.
+
+    A batch takes 32 ms and a step 20 to 30 ms: one worker is too slow, two are not.
+    """
     training = Training()
-    samples = Samples(lambda: time.sleep(0.012))
+    samples = Samples(lambda: time.sleep(0.008))
     batches = iter(DataLoader(samples, batch_size=4))
     fetched = iter(DataLoader(samples, batch_size=4, num_workers=workers))
 
