@@ -99,7 +99,8 @@ class HttpConnection(asyncio.Protocol):
         is_first = not self._has_answer
         if is_first:
             if len(data) == client.known_size and data.startswith(client.known_head):
-                client.ended_as_before(self, self.index)
+                index, self.index = self.index, None
+                client.ended_as_before(self, index)
                 return
             self._begin_response()
         try:
@@ -317,7 +318,6 @@ class HttpClient:
     def ended_as_before(self, connection: HttpConnection, index: int) -> None:
         """Mark the end of a request whose response is one that is known; its connection is kept."""
         log_end, on_end = self._log_end, self._on_end
-        connection.index = None
         self._idle.append(connection)
         log_end(index, _OK, 1)
         self._active.pop(index, None)
