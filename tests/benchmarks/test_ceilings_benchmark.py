@@ -109,7 +109,7 @@ def test_the_script_prints_json(tmp_path: Path) -> None:
         "--stream",
         stream,
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=360, check=False)
     assert done.returncode == 0, done.stderr
     values = json.loads(done.stdout)
     against = [(each["against"], each["name"].partition(",")[0]) for each in values["comparisons"]]
