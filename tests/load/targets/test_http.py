@@ -297,6 +297,45 @@ def test_bodies_that_the_system_takes_in_pieces_arrive_whole() -> None:
     assert arrived == sorted(bodies[mix.variant(index)] for index in range(6))
 
 
+class HeldTransport(asyncio.Transport):
+    """A transport whose writes stay in its buffer until `held` is cleared."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        super().__init__({"socket": ours})
+        self.held = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.held += bytes(data)
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.held)
+
+    def is_closing(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_request_never_overtakes_what_the_transport_still_has_to_send(is_new: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, serving({"/": respond_with(OK)}) as server:
+        ours.setblocking(False)
+        connection = http_client(server)(CheckedLog(), lambda _, __: None).new_connection()
+        transport = HeldTransport(ours)
+        connection.connection_made(transport)
+        first = b"first" * (1 if is_new else 4 << 20)  # the socket takes a part of a large one
+        (connection.send_first if is_new else connection.send)(0, first)
+        held = transport.held
+        assert held
+        assert first.endswith(held)
+        connection.send(1, b"second")  # the server responded before it had read the first one
+        assert transport.held == held + b"second"
+        transport.held = b""
+        if not is_new:
+            theirs.recv(len(first) - len(held), socket.MSG_WAITALL)
+        connection.send(2, b"third")
+        assert (transport.held, theirs.recv(100)) == (b"", b"third")
+
+
 def test_every_code_but_success_is_counted() -> None:
     clients: list[HttpClient] = []
 

@@ -60,7 +60,9 @@ class HttpConnection(asyncio.Protocol):
         self.index = index
         self._has_answer = False
         # uvloop's transport sends once it has handled all that arrived: until then the server would be idle.
-        if self._socket >= 0 and not (self._is_behind and self._transport.get_write_buffer_size()):
+        if self._is_behind:
+            self._is_behind = self._transport.get_write_buffer_size() > 0
+        if self._socket >= 0 and not self._is_behind:
             send = self._log_send
             sent = send(index, self._socket, request)  # 0 of an error, which the transport reports as well
             if sent == len(request):
@@ -68,12 +70,15 @@ class HttpConnection(asyncio.Protocol):
             request = request[sent:]
         else:
             self._log_begin(index)
-        self._is_behind = True
-        self._transport.write(request)
+        self._write(request)
 
     def send_first(self, index: int, request: bytes) -> None:
         """Send the request that the connection was opened for, which is marked as sent since."""
         self.index = index
+        self._write(request)
+
+    def _write(self, request: bytes) -> None:
+        self._is_behind = True
         self._transport.write(request)
 
     def _begin_response(self) -> None:
@@ -280,7 +285,8 @@ class HttpClient:
                 self.log_begin(index)
                 opening = asyncio.get_running_loop().create_task(self._open_and_send(index))
                 self._active[index] = (self._now_s() + self._timeout_s, opening)
-                self._watch()
+                if self._timer is None:
+                    self._watch()
             else:
                 return
 
@@ -345,8 +351,7 @@ class HttpClient:
         connection.abort()
 
     def _watch(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._end_late)
+        self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._end_late)
 
     def _end_late(self) -> None:
         loop = asyncio.get_running_loop()
