@@ -10,6 +10,7 @@
 #include "core/clock.hpp"
 #include "load/pacer.hpp"
 #include "load/request_log.hpp"
+#include "load/steady_connections.hpp"
 
 namespace py = pybind11;
 
@@ -115,6 +116,11 @@ void bind_request_log(py::module_& module) {
                  const std::string_view bytes = request;
                  return log.send(row_index(log, index), socket, bytes.data(), bytes.size());
              })
+        .def("plan_next",
+             [](RequestLog& log, std::int64_t index, std::int64_t former) {
+                 if (former != RequestLog::no_former) row_index(log, former);
+                 log.plan_next(row_index(log, index), former);
+             })
         .def("begin_next",
              [](RequestLog& log, std::int64_t index, std::int64_t former) {
                  if (former != RequestLog::no_former) row_index(log, former);
@@ -128,11 +134,81 @@ void bind_request_log(py::module_& module) {
         .def_property_readonly("duplicates", &RequestLog::duplicates);
 }
 
+// --- steady connections ---------------------------------------------------------------------------
+
+std::unique_ptr<SteadyConnections> make_connections(RequestLog& log) {
+    try {
+        return std::make_unique<SteadyConnections>(log);
+    } catch (const std::system_error& error) {
+        throw_os_error(error, {});
+    }
+}
+
+void expect(SteadyConnections& connections, const py::bytes& head, std::size_t size) {
+    if (size > SteadyConnections::largest_response) throw py::value_error("the response is too large");
+    connections.expect(head, size);
+}
+
+void add_connection(SteadyConnections& connections, int socket) {
+    try {
+        connections.add(socket);
+    } catch (const std::system_error& error) {
+        throw_os_error(error, {});
+    }
+}
+
+// None when all of the request was sent.
+py::object send_steady(SteadyConnections& connections, std::int64_t index, const py::bytes& request) {
+    if (!connections.has_idle()) throw py::value_error("no connection is idle");
+    const std::string_view bytes = request;
+    const SteadyConnections::Sent sent =
+        connections.send(row_index(connections.log(), index), bytes.data(), bytes.size());
+    if (sent.size == bytes.size()) return py::none();
+    return py::make_tuple(sent.socket, sent.size);
+}
+
+py::list as_tuples(const std::vector<SteadyConnections::Returned>& returned) {
+    py::list tuples;
+    for (const auto& each : returned)
+        tuples.append(py::make_tuple(each.socket, each.index, each.sent_ns, py::bytes(each.received)));
+    return tuples;
+}
+
+// Ends at the first connection that is returned, so that the caller handles it before the rest is read:
+// `on_end` may start requests, and may raise.
+py::list receive(SteadyConnections& connections, const py::function& on_end, const py::object& status) {
+    connections.poll();
+    for (std::int64_t index = connections.take_end(); index != SteadyConnections::no_request;
+         index = connections.take_end())
+        on_end(index, status);
+    return as_tuples(connections.take_returned());
+}
+
+void bind_steady_connections(py::module_& module) {
+    py::class_<SteadyConnections>(module, "SteadyConnections", py::is_final())
+        .def(py::init(&make_connections), py::arg("log"), py::keep_alive<1, 2>())
+        .def("fileno", &SteadyConnections::file)
+        .def("expect", &expect)
+        .def("add", &add_connection)
+        .def("send", &send_steady)
+        .def("receive", &receive)
+        .def("take_sent_before",
+             [](SteadyConnections& connections, std::int64_t time_ns) {
+                 return as_tuples(connections.take_sent_before(time_ns));
+             })
+        .def_property_readonly("ended", &SteadyConnections::ended)
+        .def_property_readonly("has_idle", &SteadyConnections::has_idle)
+        .def_property_readonly("oldest_sent_ns", &SteadyConnections::oldest_sent_ns)
+        .def_property_readonly("largest_response",
+                               [](const SteadyConnections&) { return SteadyConnections::largest_response; });
+}
+
 }  // namespace
 
 void bind_load(py::module_& module) {
     bind_pacer(module);
     bind_request_log(module);
+    bind_steady_connections(module);
 }
 
 }  // namespace gpuprof::bindings

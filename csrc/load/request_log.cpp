@@ -76,6 +76,10 @@ std::size_t RequestLog::send(std::size_t index, int socket, const char* request,
     return sent > 0 ? static_cast<std::size_t>(sent) : 0;
 }
 
+void RequestLog::plan_next(std::size_t index, std::int64_t former) noexcept {
+    rows_[index].planned_ns = former == no_former ? monotonic_ns() : rows_[former].end_ns;
+}
+
 void RequestLog::begin_next(std::size_t index, std::int64_t former) noexcept {
     RequestRow& row = rows_[index];
     row.sent_ns = monotonic_ns();

@@ -43,8 +43,10 @@ class RequestLog {
     void begin(std::size_t index) noexcept;
     // Begins, and sends on a non-blocking socket; returns how much was sent, 0 of an error.
     std::size_t send(std::size_t index, int socket, const char* request, std::size_t size) noexcept;
-    // In a closed loop a request is due when the one before it ended; `former` is `no_former` for the first.
+    // In a closed loop a request is due when the one before it ended; `former` is `no_former` for the first,
+    // which is due now. `begin_next` begins it as well.
     static constexpr std::int64_t no_former = -1;
+    void plan_next(std::size_t index, std::int64_t former) noexcept;
     void begin_next(std::size_t index, std::int64_t former) noexcept;
     // Only the first call for a request counts.
     void first(std::size_t index) noexcept;

@@ -79,6 +79,19 @@ def test_a_request_of_a_closed_loop_is_due_when_the_one_before_it_ended() -> Non
     assert rows["planned_ns"].tolist() == [rows["sent_ns"][0], rows["end_ns"][0]]
 
 
+def test_a_request_can_be_planned_before_it_is_sent() -> None:
+    log = _native.RequestLog(2)
+    before_ns = time.monotonic_ns()
+    log.plan_next(0, -1)
+    log.begin(0)
+    log.end(0, RequestStatus.OK, 1)
+    log.plan_next(1, 0)
+    rows = rows_of(log)
+    assert before_ns <= rows["planned_ns"][0] <= rows["sent_ns"][0]
+    assert rows["planned_ns"][1] == rows["end_ns"][0]
+    assert rows["sent_ns"][1] == 0
+
+
 def test_an_index_outside_the_log_is_refused() -> None:
     log = _native.RequestLog(2)
     for index in (-1, 2):
@@ -88,8 +101,11 @@ def test_an_index_outside_the_log_is_refused() -> None:
             log.end(index, 1, 1)
         with pytest.raises(IndexError):
             log.send(index, 0, b"")
-    with pytest.raises(IndexError):
-        log.begin_next(0, 2)
+    for begin in (log.begin_next, log.plan_next):
+        with pytest.raises(IndexError):
+            begin(0, 2)
+        with pytest.raises(IndexError):
+            begin(2, -1)
 
 
 def test_rows_of_a_file_are_on_the_disk_at_once(tmp_path: Path) -> None:

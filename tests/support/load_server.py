@@ -89,6 +89,12 @@ class LoadServer:
         self.connections = 0
         self.requests: list[tuple[bytes, bytes]] = []
         self.port = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def call(self, act: Callable[[], object]) -> None:
+        """Call a function in the server's thread, soon."""
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(act)
 
     def responder_of(self, path: str) -> Responder:
         return self.responders.get(path) or respond_with(
@@ -105,7 +111,7 @@ class LoadServer:
 def serving(responders: dict[str, Responder], context: ssl.SSLContext | None = None) -> Iterator[LoadServer]:
     """Serve until the block ends, on a port that the system chooses; with a context over TLS."""
     server = LoadServer(responders)
-    loop = asyncio.new_event_loop()
+    loop = server.loop = asyncio.new_event_loop()
     listening = loop.run_until_complete(
         loop.create_server(lambda: Exchange(server), "127.0.0.1", 0, backlog=512, ssl=context)
     )

@@ -27,7 +27,7 @@ from gpuprof import _native
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 from gpuprof.load.driver import PROGRESS_EVERY_S, DrivenLoad, DriveSettings
 from gpuprof.load.requests import REQUEST, Nanoseconds, RequestStatus, rows_of
-from gpuprof.load.targets.client import Client, OnEnd, ResponseLog, client_failed
+from gpuprof.load.targets.client import Client, OnEnd, client_failed
 from gpuprof.load.targets.clients import make_client
 from gpuprof.load.targets.event_loop import ClosedLoop, OpenLoop, RequestLoop, run_event_loop
 from gpuprof.load.targets.http import HttpClient
@@ -100,7 +100,7 @@ async def _send(folder: Path, summary: ClientSummary) -> None:
     log = _native.RequestLog(plan.count, str(folder / LOG))
     offsets_ns = np.load(folder / _OFFSETS)
     pacer = None if plan.outstanding else _native.Pacer(offsets_ns)
-    loop, log_of_client, begin = _loop_of(plan, offsets_ns, pacer, log)
+    loop, begin = _loop_of(plan, offsets_ns, pacer, log)
 
     def on_open() -> None:
         summary.start_ns = begin()
@@ -109,7 +109,7 @@ async def _send(folder: Path, summary: ClientSummary) -> None:
     with TokenFile(folder / TOKENS) as tokens:
 
         async def make(on_end: OnEnd) -> Client:
-            return await make_client(target, log_of_client, on_end, tokens.add)
+            return await make_client(target, log, on_end, tokens.add)
 
         _stop_at_end_of_input(loop)
         await loop.run(make, on_open)
@@ -124,18 +124,17 @@ async def _send(folder: Path, summary: ClientSummary) -> None:
 
 def _loop_of(
     plan: LoopPlan, offsets_ns: Nanoseconds, pacer: _native.Pacer | None, log: _native.RequestLog
-) -> tuple[RequestLoop, ResponseLog, Callable[[], int]]:
-    """Return the loop of a plan, the log that its client marks, and what begins it and returns its start."""
+) -> tuple[RequestLoop, Callable[[], int]]:
+    """Return the loop of a plan, and what begins it and returns its start."""
     if pacer is None:
-        former: dict[int, int] = {}
         closed = ClosedLoop(
             plan.count,
             outstanding=plan.outstanding,
             duration_s=math.inf if plan.duration_s is None else plan.duration_s,
             drain_s=plan.drain_s,
-            on_next=former.__setitem__,
+            on_next=log.plan_next,
         )
-        return closed, _ClosedLog(log, former), time.monotonic_ns
+        return closed, time.monotonic_ns
     planned = rows_of(log)["planned_ns"]
 
     def begin() -> int:
@@ -144,27 +143,7 @@ def _loop_of(
         pacer.start(start_ns)
         return start_ns
 
-    return OpenLoop(pacer, plan.count, drain_s=plan.drain_s), log, begin
-
-
-class _ClosedLog:
-    """The log of a closed loop, in which a request is due when the one before it ended."""
-
-    def __init__(self, log: _native.RequestLog, former: dict[int, int]) -> None:
-        self._log, self._former = log, former
-
-    def begin(self, index: int) -> None:
-        self._log.begin_next(index, self._former.pop(index))
-
-    def send(self, index: int, socket: int, request: bytes) -> int:
-        self.begin(index)
-        return self._log.send(index, socket, request)
-
-    def first(self, index: int) -> None:
-        self._log.first(index)
-
-    def end(self, index: int, status: int, units: int) -> bool:
-        return self._log.end(index, status, units)
+    return OpenLoop(pacer, plan.count, drain_s=plan.drain_s), begin
 
 
 def _stop_at_end_of_input(loop: RequestLoop) -> None:
@@ -250,7 +229,13 @@ def _run(
         output = process.stdout.read()
     if process.returncode or not output:
         stopped_ns = time.monotonic_ns() if interrupted_ns is None else interrupted_ns
-        return _left_by(process.returncode, folder, stopped_ns, is_interrupted=interrupted_ns is not None)
+        return _left_by(
+            process.returncode,
+            folder,
+            stopped_ns,
+            is_interrupted=interrupted_ns is not None,
+            is_closed=plan.outstanding > 0,
+        )
     summary = _summary(output)
     return ServerLoad(_driven(folder, summary, interrupted_ns), read_tokens(folder / TOKENS), summary)
 
@@ -297,10 +282,14 @@ def _driven(folder: Path, summary: ClientSummary, interrupted_ns: int | None) ->
     )
 
 
-def _left_by(code: int, folder: Path, stopped_ns: int, *, is_interrupted: bool) -> ServerLoad:
+def _left_by(
+    code: int, folder: Path, stopped_ns: int, *, is_interrupted: bool, is_closed: bool
+) -> ServerLoad:
     """Return what a client had measured whose process ended before the load. Raises BenchmarkError."""
     rows = np.fromfile(folder / LOG, REQUEST) if (folder / LOG).exists() else np.zeros(0, REQUEST)
     rows = rows[(rows["planned_ns"] > 0) & (rows["planned_ns"] <= stopped_ns)]
+    if is_closed:  # the next request has a plan before it is sent
+        rows = rows[rows["sent_ns"] > 0]
     was_sent = rows["sent_ns"] > 0
     if not was_sent.any():
         raise client_failed(code)

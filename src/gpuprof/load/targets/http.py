@@ -4,22 +4,26 @@
 A request takes an idle connection, or opens one, or waits in a queue in the order of the plan: the limit of
 connections delays requests and never drops one. Each connection has one request at a time. A request that
 fails is not sent again: its failure is what is measured.
+
+Once the responses of a server repeat, connections are handed over to native code (`SteadySockets`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from gpuprof.errors import BenchmarkError
+from gpuprof import _native
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.address import ServerAddress
-from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package
+from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package, unreachable
 from gpuprof.load.targets.statuses import status_of_code, status_of_error
+from gpuprof.load.targets.steady_sockets import SteadySockets
 from gpuprof.load.targets.tls import client_context
 
 CONCURRENCY = 256
@@ -27,6 +31,8 @@ TIMEOUT_S = 30.0
 _CONTINUE_CODES = range(100, 200)
 _SUCCESS, _HEAD_END = b"HTTP/1.1 2", b"\r\n\r\n"
 _OK = RequestStatus.OK  # an attribute of an enum takes as long as a call
+_NO_LIMIT_NS = 1 << 62
+_CLOCK_STEP_S = 0.001  # of uvloop's clock
 
 
 class HttpConnection(asyncio.Protocol):
@@ -77,11 +83,31 @@ class HttpConnection(asyncio.Protocol):
         self.index = index
         self._write(request)
 
+    def hand_over(self) -> int:
+        """Read no more; returns the socket for its next reader, -1 if the transport has to keep it."""
+        if self._is_behind:
+            self._is_behind = self._transport.get_write_buffer_size() > 0
+        if self._socket < 0 or self._is_behind or self.is_closing():
+            return -1
+        self._transport.pause_reading()
+        return self._socket
+
+    def take_back(self, index: int | None, *, unsent: bytes = b"", received: bytes = b"") -> None:
+        """Continue with request `index`, None if there is none, after the socket had another reader."""
+        self.index = index
+        self._has_answer = False
+        self._transport.resume_reading()
+        if unsent:
+            self._write(unsent)
+        if received:
+            self.data_received(received)
+
     def _write(self, request: bytes) -> None:
         self._is_behind = True
         self._transport.write(request)
 
     def _begin_response(self) -> None:
+        self._client.begin_response()
         self._has_answer = True
         self._has_headers = self._has_length = self._is_chunked = False
         self._is_complete = self._is_doubled = False
@@ -124,8 +150,7 @@ class HttpConnection(asyncio.Protocol):
         """Remember a response in one read: another of this head and size is complete without being parsed."""
         has_size = self._has_length and not self._is_chunked and data.startswith(_SUCCESS)
         if has_size and self._status is RequestStatus.OK and not self.reads_body:
-            self._client.known_head = data[: data.index(_HEAD_END) + len(_HEAD_END)]
-            self._client.known_size = len(data)
+            self._client.learn(data[: data.index(_HEAD_END) + len(_HEAD_END)], len(data))
 
     def on_message_begin(self) -> None:
         """Note a second response to one request."""
@@ -227,10 +252,17 @@ class HttpClient:
         self._waiting: deque[int] = deque()
         self._idle: list[HttpConnection] = []
         self._open = 0
-        # In the order of their deadlines.
+        # Deadlines; those of requests on steady connections are known from when they were sent.
         self._active: dict[int, tuple[float, Attempt]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._now_s: Callable[[], float] = time.monotonic  # that of the event loop once it is open
+        self._log = log
+        self._steady: SteadySockets[HttpConnection] | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open or being opened."""
+        return self._open
 
     def new_connection(self) -> HttpConnection:
         """Return the protocol of a new connection."""
@@ -249,8 +281,18 @@ class HttpClient:
             else:
                 self._open += 1
                 self._idle.append(connection)
+                self._open_steady()
                 return
         raise unreachable(self._address, error) from error
+
+    def _open_steady(self) -> None:
+        if self.is_encrypted or not isinstance(self._log, _native.RequestLog):
+            return
+        # Not on this system, or no more files: transports read everything then.
+        with contextlib.suppress(OSError):
+            steady = SteadySockets[HttpConnection](self._log)
+            asyncio.get_running_loop().add_reader(steady.native.fileno(), self._receive)
+            self._steady = steady
 
     async def _connect(self) -> HttpConnection:
         name = self._address.host if self._tls else None
@@ -261,6 +303,10 @@ class HttpClient:
 
     def start(self, index: int) -> None:
         """Send request `index`, or queue it."""
+        steady = self._steady
+        if steady is not None and steady.native.has_idle and not self._waiting:
+            self._send_steady(index, steady)
+            return
         if self._idle and not self._waiting:
             connection = self._idle.pop()
             is_closing = connection.is_closing
@@ -273,7 +319,9 @@ class HttpClient:
 
     def _send_waiting(self) -> None:
         while self._waiting:
-            if self._idle:
+            if self._steady is not None and self._steady.native.has_idle:
+                self._send_steady(self._waiting.popleft(), self._steady)
+            elif self._idle:
                 connection = self._idle.pop()
                 if connection.is_closing():
                     self._open -= 1
@@ -298,6 +346,39 @@ class HttpClient:
             self._watch()
         connection.send(index, request)
 
+    def _send_steady(self, index: int, steady: SteadySockets[HttpConnection]) -> None:
+        request_of, send = self._request_of, steady.send
+        rest = send(index, request_of(index))
+        if self._timer is None:
+            self._watch()
+        if rest is not None:
+            connection, unsent = rest
+            self._active[index] = (self._now_s() + self._timeout_s, connection)
+            connection.take_back(index, unsent=unsent)
+
+    def _receive(self) -> None:
+        assert self._steady is not None
+        is_returned = True
+        while is_returned:
+            on_end = self._follow_end if self._waiting else self._on_end
+            is_returned = False
+            for connection, index, sent_ns, received in self._steady.receive(on_end):
+                self._take_back(connection, index, sent_ns, received)
+                is_returned = True
+        if self._waiting:
+            self._send_waiting()
+
+    def _take_back(self, connection: HttpConnection, index: int, sent_ns: int, received: bytes) -> None:
+        if index >= 0:
+            self._active[index] = (sent_ns / 1e9 + self._timeout_s, connection)
+            connection.take_back(index, received=received)
+        elif received:
+            self._idle.append(connection)
+            connection.take_back(None, received=received)
+        else:  # the server closed it
+            self._open -= 1
+            connection.abort()
+
     async def _open_and_send(self, index: int) -> None:
         try:
             connection = await self._connect()
@@ -315,17 +396,35 @@ class HttpClient:
 
     def ended(self, connection: HttpConnection, index: int, status: RequestStatus, units: int) -> None:
         """Mark the end of a request of a connection, and use or replace the connection."""
+        self._log_end(index, status, units)
         if connection.is_connected:
-            self._idle.append(connection)
+            self._keep(connection)
         else:
             self._open -= 1
-        self._finish(index, status, units)
+        self._follow_end(index, status)
+
+    def learn(self, head: bytes, size: int) -> None:
+        """Remember the head and the size of a response."""
+        self.known_head, self.known_size = head, size
+        if self._steady is not None:
+            self._steady.expect(head, size)
+
+    def begin_response(self) -> None:
+        """Note that a response is not like the one before."""
+        if self._steady is not None:
+            self._steady.restart_count()
+
+    def _keep(self, connection: HttpConnection) -> None:
+        if self._steady is None or not self._steady.take(connection):
+            self._idle.append(connection)
 
     def ended_as_before(self, connection: HttpConnection, index: int) -> None:
         """Mark the end of a request whose response is one that is known; its connection is kept."""
         log_end, on_end = self._log_end, self._on_end
-        self._idle.append(connection)
         log_end(index, _OK, 1)
+        if self._steady is not None:
+            self._steady.count()
+        self._keep(connection)
         self._active.pop(index, None)
         on_end(index, _OK)
         if self._waiting:
@@ -333,6 +432,9 @@ class HttpClient:
 
     def _finish(self, index: int, status: RequestStatus, units: int) -> None:
         self._log_end(index, status, units)
+        self._follow_end(index, status)
+
+    def _follow_end(self, index: int, status: RequestStatus) -> None:
         self._active.pop(index, None)
         self._on_end(index, status)
         if self._waiting:
@@ -355,13 +457,27 @@ class HttpClient:
 
     def _end_late(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = None
-        while self._active:
-            index, (deadline, attempt) = next(iter(self._active.items()))
-            if deadline > loop.time():
-                self._timer = loop.call_at(deadline, self._end_late)
-                return
-            self._give_up(index, attempt)
+        now_s = loop.time()
+        for index, (deadline, attempt) in list(self._active.items()):
+            if deadline <= now_s:
+                self._give_up(index, attempt)
+        self._give_up_steady(int((now_s - self._timeout_s) * 1e9) + 1)
+        if self._timer is not None:  # a request that started meanwhile may have set a later one
+            self._timer.cancel()
+            self._timer = None
+        deadlines = [deadline for deadline, _ in self._active.values()]
+        if self._steady is not None and self._steady.native.oldest_sent_ns:
+            deadlines.append(self._steady.native.oldest_sent_ns / 1e9 + self._timeout_s)
+        if deadlines:
+            self._timer = loop.call_at(min(deadlines) + _CLOCK_STEP_S, self._end_late)
+
+    def _give_up_steady(self, sent_before_ns: int) -> None:
+        if self._steady is None:
+            return
+        late = self._steady.take_sent_before(sent_before_ns)
+        self._active.update({index: (0.0, connection) for connection, index in late})
+        for connection, index in late:
+            self._give_up(index, connection)
 
     def _give_up(self, index: int, attempt: Attempt) -> None:
         if isinstance(attempt, HttpConnection):
@@ -380,26 +496,21 @@ class HttpClient:
             self._on_end(index, RequestStatus.NOT_SENT)
         for index, (_, attempt) in list(self._active.items()):
             self._give_up(index, attempt)
+        self._give_up_steady(_NO_LIMIT_NS)
 
     async def close(self) -> None:
         """Close all connections."""
         self.abandon()
         if self._timer is not None:
             self._timer.cancel()
+        if self._steady is not None:
+            asyncio.get_running_loop().remove_reader(self._steady.native.fileno())
+            self._idle += self._steady.take_all()
+            self._steady = None
         for connection in self._idle:
             connection.abort()
         self._idle.clear()
         await asyncio.sleep(0)  # the event loop closes what was aborted
-
-
-def unreachable(address: ServerAddress, error: Exception | None) -> BenchmarkError:
-    """Return the error of a server that accepts no connection."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-    return BenchmarkError(
-        "no_server",
-        f"no server responds at {address.authority}: {reason}",
-        hint="start it, or check the port",
-    )
 
 
 def _ignore(index: int, status: RequestStatus) -> None:

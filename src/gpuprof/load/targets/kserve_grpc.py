@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.address import ServerAddress
-from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package
-from gpuprof.load.targets.http import CONCURRENCY, TIMEOUT_S, unreachable
+from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package, unreachable
+from gpuprof.load.targets.http import CONCURRENCY, TIMEOUT_S
 from gpuprof.load.targets.kserve_http import KServeInputs, no_metadata
 from gpuprof.load.targets.kserve_messages import INFER, METADATA, infer_request, message_class
 from gpuprof.load.targets.tensors import split_model, tensor_input
