@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,8 @@ from gpuprof.live.snapshot import LiveCallFigures, MissingReason, RunState, Unav
 from gpuprof.live.target import open_feed, run_of
 from gpuprof.live.text import snapshot_text
 from gpuprof.live.totals import Totals
+from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS
+from gpuprof.run.folder import META_FILE
 
 
 @pytest.fixture
@@ -68,6 +71,25 @@ def test_a_program_that_was_killed_is_read_to_its_end(recorded: Recorded) -> Non
     snapshot = feed.poll()
     assert (snapshot.state, feed.is_over) == (RunState.ENDED, True)
     assert snapshot.processes[0].rss_bytes == Unavailable(MissingReason.PROCESS_ENDED)
+
+
+def test_a_run_that_is_closed_before_its_first_events_are_read_ends(
+    recorded: Recorded, tmp_path: Path
+) -> None:
+    """A program of a few milliseconds has no events while its run is recorded that a view could read."""
+    run = tmp_path / "short.gpuprof"
+    (run / SEGMENTS).mkdir(parents=True)
+    shutil.copy(recorded.run / RECORDING_FILE, run)
+    feed = Feed(run)
+    assert feed.poll().state is RunState.RECORDING
+    recorded.send("end")
+    recorded.close()
+    gpuprof.open(recorded.run)  # closes it
+    shutil.copy(recorded.run / META_FILE, run)
+    (run / RECORDING_FILE).unlink()
+    (run / SEGMENTS).rmdir()
+    assert feed.poll().state is RunState.ENDED
+    assert feed.is_over
 
 
 def test_a_run_whose_program_was_killed_is_refused(recorded: Recorded) -> None:

@@ -160,6 +160,7 @@ class _Shown:
 
 def _run_command(command: list[str], shown: _Shown, out: str | None, output: str | None) -> int:
     """Record a command and show it; returns its exit code, as a shell has it."""
+    from gpuprof.record.helper_process import module_command
     from gpuprof.record.supervise import free_name
 
     words = _words_of(command)
@@ -176,7 +177,7 @@ def _run_command(command: list[str], shown: _Shown, out: str | None, output: str
         ) from None
     with file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gpuprof", "run", "--out", str(run), *words],
+            module_command("gpuprof", "run", "--out", str(run), *words),
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,

@@ -31,15 +31,20 @@ class RunFollower:
         self._kernels = KernelFollower(segments)
         self._devices = DeviceFollower(segments)
         self._facts = read_json(run / RECORDING_FILE)
+        self._is_left = False
 
     def poll(self, ended: Sequence[int]) -> dict[str, Any]:
         """Take in new events; returns fields of a snapshot. `ended` are processes that exist no more."""
+        is_closed = not (self._run / RECORDING_FILE).exists() and (self._run / META_FILE).exists()
+        spans_before = self._spans.total_spans
         # Of a run that was closed or removed, what was known remains.
         with contextlib.suppress(OSError, ValueError):
             self._facts = json.loads((self._run / RECORDING_FILE).read_bytes())
         statuses = statuses_of(self._facts)
         operators = _why_no_operators(statuses.get("operators"))
         is_late = self._spans.poll(ended, has_operators=operators is None)
+        # Files that were removed before they were opened have no end to be read.
+        self._is_left = is_closed and self._spans.total_spans == spans_before
         python = self._stacks.take()
         steps = self._spans.take_steps()
         return {
@@ -70,14 +75,14 @@ class RunFollower:
     @property
     def state(self) -> RunState:
         """What is left to read."""
-        if self._spans.is_finished:
+        if self._spans.is_finished or self._is_left:
             return RunState.ENDED
         return RunState.RECORDING if self._run.is_dir() else RunState.GONE
 
     @property
     def missed_spans(self) -> int:
         """How many spans of the closed run were removed before they could be read."""
-        if not self._spans.is_finished or not (self._run / META_FILE).exists():
+        if self.state is not RunState.ENDED or not (self._run / META_FILE).exists():
             return 0
         try:
             total = int(read_json(self._run / META_FILE)["totals"]["spans"])

@@ -18,6 +18,7 @@ from gpuprof.live.snapshot import Snapshot
 from gpuprof.live.tails import last_line
 from gpuprof.live.text import SectionKey, SortKey, sections
 from gpuprof.live.totals import Totals
+from gpuprof.record.helper_process import module_command
 
 PROFILE_NS = 2_000_000_000
 _BRIEF_S = 5.0  # a message about a key that was pressed
@@ -48,7 +49,7 @@ class ProfileCut:
     def __init__(self, run: Path, out: Path, end_ns: int) -> None:
         words = [str(run), str(out), str(end_ns - PROFILE_NS), str(end_ns)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "gpuprof.live.cut", *words],
+            module_command("gpuprof.live.cut", *words),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -14,7 +14,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from gpuprof.bench.serialization import encode
 from gpuprof.errors import BenchmarkError, UnavailableError
 from gpuprof.load.loadgen_process import EXIT_FAILED, FAILURE_FILE, LoadgenJob
 from gpuprof.load.mlperf import RULES, MlperfScenario, Queries
+from gpuprof.record.helper_process import module_command
 
 if TYPE_CHECKING:
     from gpuprof.bench.config import SystemSpec
@@ -197,7 +197,7 @@ def _make_folder(folder: Path) -> None:
 
 def _in_process(job: LoadgenJob, limit_s: float) -> tuple[int, str]:
     """Run the process in a group of its own, and end the group if it takes too long or is interrupted."""
-    command = [sys.executable, "-m", "gpuprof.load.loadgen_process"]
+    command = module_command("gpuprof.load.loadgen_process")
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -324,6 +324,25 @@ def test_short_reads_are_not_the_cause_of_a_function_that_logs(
     assert title(finding).startswith("Each step reads") is is_cost
 
 
+@pytest.mark.parametrize(("logged_ms", "is_found"), [(0, False), (10, True)])
+def test_start_up_that_imports_logging_is_no_function_that_logs(
+    logged_ms: int, is_found: bool, tmp_path: Path
+) -> None:
+    host = TrainingHost(settings=settings())
+    with host.function("load (train.py:5)"), host.function("<module> (logging/__init__.py:1)"):
+        host.work(50 * MS)
+    for _ in range(STEPS):
+        with host.step():
+            with host.span("model", "layer"):
+                host.operator("aten::mm", 20 * MS)
+            with host.function("load (train.py:5)"):
+                host.work(20 * MS)
+                with host.function("Logger.info (logging/__init__.py:1479)"):
+                    host.work(logged_ms * MS)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    assert any(each.rule is Rule.LOGGING for each in found) is is_found
+
+
 def with_waited_time(
     path: Path, host: TrainingHost, waited: float, counted_until: float | None = None
 ) -> Findings:

@@ -28,6 +28,7 @@ _OF_SPAN = 0.5
 _IN_EACH_STEP = 0.8
 _LEAST_CERTAIN = 0.5  # of a function's waits
 _LEAST_UNCERTAIN = 0.01  # of the time in steps; less would be no finding either
+_LEAST_LOGGED = 0.05  # of a function's time in steps; else it only calls what writes logs now and then
 _LEAST_PART = 0.005  # of the time in steps; less cannot become a finding
 # The call of the autograd engine, with frames of native functions and without.
 _BACKWARD = ("run_backward (built-in)", "run_backward (torch/autograd/")
@@ -277,18 +278,20 @@ def _functions(stacks: SampledStacks, in_model: Intervals, steps: StepTimes) -> 
     for function in dict.fromkeys(key for key in keys if key is not None):
         own_stacks = np.array([key == function for key in keys], dtype=bool)
         chosen = own_stacks[stacks.stack] & is_outside
-        own_frames = [frames for frames, own in zip(stacks.frames, own_stacks, strict=True) if own]
+        # Stacks of the steps only: start-up imports modules that write logs.
+        places = np.flatnonzero(own_stacks & (outside_of > 0)).tolist()
+        own = [(stacks.frames[place], float(outside_of[place])) for place in places]
         time = stacks.covered(chosen).without(in_model)
-        caller = _caller(function, own_frames, outside_of[own_stacks].tolist())
-        found.append(Stretch(time, function, is_sampled=True, logs=_writes_logs(own_frames), caller=caller))
+        logs, caller = _writes_logs(own), _caller(function, own)
+        found.append(Stretch(time, function, is_sampled=True, logs=logs, caller=caller))
     is_rest = np.array([key is None for key in keys], dtype=bool)[stacks.stack] & is_outside
     return [*found, *_lines(stacks, in_model, is_rest)]
 
 
-def _caller(function: str, stacks: list[tuple[str, ...]], times: list[float]) -> str | None:
+def _caller(function: str, stacks: list[tuple[tuple[str, ...], float]]) -> str | None:
     """Return the function that calls another one for most of its time; None for one without a caller."""
     sums: dict[str, float] = {}
-    for frames, time in zip(stacks, times, strict=True):
+    for frames, time in stacks:
         if place := frames.index(function):
             sums[frames[place - 1]] = sums.get(frames[place - 1], 0.0) + time
     return max(sums, key=lambda caller: sums[caller], default=None)
@@ -339,9 +342,14 @@ def _grouped(chosen: Any, *columns: Ints) -> Iterator[tuple[tuple[int, ...], Any
         yield tuple(row), own
 
 
-def _writes_logs(stacks: list[tuple[str, ...]]) -> bool:
-    frames = {frame for frames in stacks for frame in frames}
-    return any(f"({part}" in frame or f"/{part}" in frame for frame in frames for part in _LOGGING)
+def _writes_logs(stacks: list[tuple[tuple[str, ...], float]]) -> bool:
+    """Return whether enough of the time of stacks is in packages that write logs."""
+    logged = sum(time for frames, time in stacks if any(map(_is_logging, frames)))
+    return logged > _LEAST_LOGGED * sum(time for _, time in stacks)
+
+
+def _is_logging(frame: str) -> bool:
+    return any(f"({part}" in frame or f"/{part}" in frame for part in _LOGGING)
 
 
 def _with_span(stretch: Stretch, spans: dict[str, tuple[Intervals, tuple[int, ...]]]) -> Stretch:

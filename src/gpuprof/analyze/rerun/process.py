@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Sequence
@@ -16,8 +15,9 @@ from typing import Any
 
 from gpuprof.analyze.findings.finding import RerunProblem
 from gpuprof.analyze.rerun.experiment import Experiment, Pairs
+from gpuprof.record.helper_process import module_command
 
-WORKER = (sys.executable, "-m", "gpuprof.analyze.rerun.worker")
+WORKER = tuple(module_command("gpuprof.analyze.rerun.worker"))
 MOST_PAIRS = 20
 SECONDS = 10.0  # of measuring
 DEADLINE_S = 90.0  # of the process, with the import of PyTorch

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 from typing import Any
 
 from gpuprof.errors import GpuprofError
+from gpuprof.record.helper_process import module_command
 
 _LONGEST_REPLY = 256 << 20
 _TIMEOUT_S = 180.0
@@ -56,9 +56,7 @@ class Worker:
         ):
             await self._end()
             process = self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "gpuprof.live.dashboard.worker",
+                *module_command("gpuprof.live.dashboard.worker"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=_LONGEST_REPLY,

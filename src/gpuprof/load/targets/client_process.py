@@ -34,6 +34,7 @@ from gpuprof.load.targets.http import HttpClient
 from gpuprof.load.targets.openai import OpenAiClient
 from gpuprof.load.targets.server_target import ServerTarget, load_target, save_target
 from gpuprof.load.targets.token_times import TokenFile, read_tokens
+from gpuprof.record.helper_process import module_command
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -214,7 +215,7 @@ def _run(
     save_target(target, folder / _TARGET)
     (folder / _PLAN).write_bytes(msgspec.json.encode(plan))
     np.save(folder / _OFFSETS, np.ascontiguousarray(arrivals_ns, np.int64))
-    command = [sys.executable, "-m", "gpuprof.load.targets.client_process", str(folder)]
+    command = module_command("gpuprof.load.targets.client_process", str(folder))
     interrupted_ns = None
     # In a session of its own, so that Ctrl-C reaches this process alone.
     with subprocess.Popen(
