@@ -26,7 +26,7 @@ from gpuprof.load.targets.http import HttpClient
 from gpuprof.load.targets.kserve_grpc import KServeGrpcClient
 from gpuprof.load.targets.kserve_http import KServeInputs, described_inputs, kserve_requests, model_path
 from gpuprof.load.targets.server_target import server_target
-from gpuprof.load.targets.tensors import TensorInput, split_model, tensor_input
+from gpuprof.load.targets.tensors import TensorInput, split_model, tensor_input, tensor_inputs
 
 grpc = pytest.importorskip("grpc")
 S = RequestStatus
@@ -182,6 +182,13 @@ def test_shapes_that_cannot_be_sent(shape: list[int], shapes: dict[str, list[int
     assert tensor_input("x", "FP32", [-1, -1, 3], 4, {"x": [-1, 8, 3]}).shape == (4, 8, 3)
 
 
+def test_a_shape_of_an_input_that_the_model_does_not_have_is_refused() -> None:
+    described = [TensorInput("x", "FP32", (2,)), TensorInput("y", "FP32", (2,))]
+    assert [each.shape for each in tensor_inputs(described, 1, {"y": [3]})] == [(2,), (3,)]
+    with refused(BenchmarkError, "unknown_input", "'nope'", "'x', 'y'"):
+        tensor_inputs(described, 1, {"y": [3], "nope": [1]})
+
+
 # --- gRPC ------------------------------------------------------------------------------------------
 
 
@@ -190,6 +197,14 @@ def grpc_client(port: int, model: str = "m", **options: Any) -> Any:
     return lambda log, on_end: KServeGrpcClient(
         address, KServeInputs(batch=2, seed=5), log, on_end=on_end, **{"timeout_s": 30.0, **options}
     )
+
+
+def test_the_log_of_grpc_is_not_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with serving({}) as server:  # without encryption
+        target = server_target(f"kserve+grpcs://localhost:{server.port}/m", timeout_s=0.5)
+        with refused(BenchmarkError, "no_server"):
+            drive_server(target, np.zeros(1, np.int64), tmp_path, DriveSettings())
+    assert capfd.readouterr() == ("", "")
 
 
 def test_inference_over_grpc() -> None:

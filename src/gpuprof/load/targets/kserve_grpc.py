@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from typing import Any
 
@@ -13,7 +14,7 @@ from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package, unreac
 from gpuprof.load.targets.http import CONCURRENCY, TIMEOUT_S
 from gpuprof.load.targets.kserve_http import KServeInputs, no_metadata
 from gpuprof.load.targets.kserve_messages import INFER, METADATA, infer_request, message_class
-from gpuprof.load.targets.tensors import split_model, tensor_input
+from gpuprof.load.targets.tensors import split_model, tensor_inputs
 from gpuprof.load.targets.tls import root_certificates
 
 # Of gRPC's codes, by their numbers.
@@ -47,6 +48,8 @@ class KServeGrpcClient:
         timeout_s: float = TIMEOUT_S,
         on_end: OnEnd | None = None,
     ) -> None:
+        # Its own log of connections that fail is for its developers; the result has their number.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._grpc = load_package("grpc.aio")
         _, self._model, self._version = split_model(address)
         self._address, self._asked, self._log = address, asked, log
@@ -96,10 +99,7 @@ class KServeGrpcClient:
             code = getattr(error, "code", None)
             raise no_metadata(self._address, code().name if code else type(error).__name__) from error
         found = message_class("ModelMetadataResponse").FromString(received)
-        inputs = [
-            tensor_input(each.name, each.datatype, each.shape, self._asked.batch, self._asked.shapes)
-            for each in found.inputs
-        ]
+        inputs = tensor_inputs(found.inputs, self._asked.batch, self._asked.shapes)
         if not inputs:
             raise no_metadata(self._address, "it has no inputs")
         self._request = infer_request(self._model, self._version, inputs, self._asked.seed)

@@ -16,7 +16,7 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.address import ServerAddress, WireProtocol
 from gpuprof.load.targets.bodies import Body, BodyMix
 from gpuprof.load.targets.http_requests import HttpRequests
-from gpuprof.load.targets.tensors import TensorInput, split_model, tensor_input
+from gpuprof.load.targets.tensors import TensorInput, split_model, tensor_inputs
 from gpuprof.load.targets.tls import client_context
 
 _LENGTH_HEADER = "Inference-Header-Content-Length"
@@ -64,9 +64,7 @@ async def described_inputs(
         raise no_metadata(address, type(error).__name__) from error
     if found is None or not found.inputs:
         raise no_metadata(address, f"the status code is {code}" if code != 200 else "it has no inputs")
-    return [
-        tensor_input(each.name, each.datatype, each.shape, asked.batch, asked.shapes) for each in found.inputs
-    ]
+    return tensor_inputs(found.inputs, asked.batch, asked.shapes)
 
 
 def no_metadata(address: ServerAddress, reason: str) -> BenchmarkError:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -84,6 +84,37 @@ def tensor_input(
             hint="take a smaller batch",
         )
     return TensorInput(name, datatype, tuple(found))
+
+
+class DescribedInput(Protocol):
+    """An input as a server describes it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in requests."""
+
+    @property
+    def datatype(self) -> str:
+        """A type of the protocol, such as FP32."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Its sizes, -1 where one is free."""
+
+
+def tensor_inputs(
+    described: Iterable[DescribedInput], batch: int, shapes: Mapping[str, Sequence[int]]
+) -> list[TensorInput]:
+    """Return the inputs of a model; raises BenchmarkError for shapes of inputs that it does not have."""
+    found = [tensor_input(each.name, each.datatype, each.shape, batch, shapes) for each in described]
+    names = [each.name for each in found]
+    if found and (unknown := [name for name in shapes if name not in names]):
+        raise BenchmarkError(
+            "unknown_input",
+            f"the model has no input {unknown[0]!r}",
+            hint=f"name one of its inputs with --server-input: {', '.join(map(repr, names))}",
+        )
+    return found
 
 
 def split_model(address: ServerAddress) -> tuple[str, str, str]:
