@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 
 import gpuprof
+from gpuprof.errors import RunError
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording import Recording
 from gpuprof.record.recording_folder import create_folder
@@ -166,3 +169,17 @@ def test_the_interface_of_python(tmp_path: Path) -> None:
     with pytest.raises(gpuprof.RunError) as refusal, gpuprof.windows(out=tmp_path / "p.windows", **options):
         pass
     assert refusal.value.code == "exists"
+
+
+def test_a_folder_on_a_full_disk_is_refused_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_half(path: Path, _: object) -> None:
+        path.write_text("{")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("gpuprof.run.windows.write_json", write_half)
+    folder = tmp_path / "p.windows"
+    with refused(RunError, "cannot_write", folder, "No space left", "room"):
+        create_windows(folder, WindowOptions(), ["p"])
+    assert not folder.exists()

@@ -8,6 +8,7 @@ killed, the next reader of the folder does what it left.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -216,10 +217,14 @@ def create_windows(folder: Path, options: WindowOptions, command: list[str]) -> 
     except FileExistsError:
         raise RunError("exists", f"{folder} exists", hint="specify another folder, or remove it") from None
     except OSError as error:
+        with contextlib.suppress(OSError):
+            (folder / INDEX_FILE).unlink(missing_ok=True)
+            folder.rmdir()
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise RunError(
             "cannot_write",
             f"cannot make {folder}: {error.strerror}",
-            hint="specify a folder that can be written",
+            hint="make room there" if is_full else "specify a folder that can be written",
         ) from None
 
 
