@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gpuprof.record.helper_process import WITHOUT_CURRENT_FOLDER
+
 PROBE_TIMEOUT_S = 120
 
 TORCH_PROBE = """
-import json, sys
-sys.path[:] = [folder for folder in sys.path if folder]
+import json
 import torch
 itt = getattr(getattr(torch, "profiler", None), "itt", None)
 print(json.dumps({
@@ -111,7 +112,7 @@ def probe(program: str) -> dict[str, Any]:
     environment = {key: value for key, value in os.environ.items() if key != "INTEL_LIBITTNOTIFY64"}
     try:
         done = subprocess.run(
-            [sys.executable, "-c", program],
+            [sys.executable, "-c", WITHOUT_CURRENT_FOLDER + program],
             capture_output=True,
             text=True,
             errors="replace",

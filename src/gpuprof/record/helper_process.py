@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command of a process that runs one of gpuprof's own modules."""
+"""Commands of processes that run gpuprof's own code, and find no modules in the current folder."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import sys
 
 # `python -m` and `python -c` search the current folder first, where a user's file may be called `html.py`.
 # `-P` does not exist in Python 3.10, and programs that gpuprof starts would inherit it.
+# The beginning of a program for `python -c`.
+WITHOUT_CURRENT_FOLDER = "import sys; sys.path[:] = [each for each in sys.path if each]; "
 _RUN_MODULE = (
-    "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
+    f"{WITHOUT_CURRENT_FOLDER}import runpy; "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 )
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module and finds no modules in the current folder."""
+    """Return the command that runs a module of gpuprof."""
     return [sys.executable, "-c", _RUN_MODULE, module, *arguments]

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.errors import RunError
+from gpuprof.record.helper_process import WITHOUT_CURRENT_FOLDER
 from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, exclusive, write_json
 from gpuprof.record.window_options import WindowOptions
 from gpuprof.record.window_sampler import PROGRAM_FILE, WINDOW_FILE, WINDOW_SUFFIX
@@ -327,5 +328,6 @@ def keeper_command(folder: Path) -> list[str]:
     """Return the words that start a keeper as a process of its own."""
     import sys
 
-    program = "import sys; from pathlib import Path; from gpuprof.run.windows import keep_windows; "
-    return [sys.executable, "-c", program + "keep_windows(Path(sys.argv[1]))", str(folder.resolve())]
+    program = "from pathlib import Path; from gpuprof.run.windows import keep_windows; "
+    program = f"{WITHOUT_CURRENT_FOLDER}{program}keep_windows(Path(sys.argv[1]))"
+    return [sys.executable, "-c", program, str(folder.resolve())]

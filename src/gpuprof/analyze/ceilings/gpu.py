@@ -34,6 +34,7 @@ from gpuprof.analyze.ceilings.ceiling import (
     relative_iqr,
 )
 from gpuprof.analyze.ceilings.cpu import one_line
+from gpuprof.record.helper_process import WITHOUT_CURRENT_FOLDER
 from gpuprof.record.kernels import nvrtc_folders
 
 # The order of the rows.
@@ -350,12 +351,10 @@ def _by_type(capability: int) -> dict[str, int]:
 
 # ---- the measuring process -------------------------------------------------------------------------
 
-_PROGRAM = """
-import sys
-sys.path[:] = [folder for folder in sys.path if folder]
-from gpuprof.analyze.ceilings.gpu import run_measuring_process
-run_measuring_process(sys.argv[1:])
-"""
+_PROGRAM = (
+    f"{WITHOUT_CURRENT_FOLDER}from gpuprof.analyze.ceilings.gpu import run_measuring_process; "
+    "run_measuring_process(sys.argv[1:])"
+)
 LIST_SECONDS, MEASURE_SECONDS = 60, 180
 # With these, we or another tool would record the measuring process.
 _NOT_INHERITED = ("INTEL_LIBITTNOTIFY64", "NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH")

@@ -33,6 +33,7 @@ from gpuprof.bench.models.importing import WORKER_VARIABLE
 from gpuprof.bench.workers.events import Event, Failed, State, decode_event
 from gpuprof.bench.workers.job import Job, encode_job
 from gpuprof.errors import BenchmarkError, GpuprofError
+from gpuprof.record.helper_process import WITHOUT_CURRENT_FOLDER
 
 OnEvent = Callable[[Event], None]
 # What a process run does after each state, which may take as long as the limit allows.
@@ -56,8 +57,7 @@ _CLOSING_S = 5.0
 _POLL_S = 0.2
 # Not by `-m`, which would look for modules in the current folder first, where a model's own files are.
 WORKER_PROGRAM = (
-    "import sys; sys.path[:] = [each for each in sys.path if each]; "
-    "from gpuprof.bench.workers.worker import main; sys.exit(main(int(sys.argv[1])))"
+    f"{WITHOUT_CURRENT_FOLDER}from gpuprof.bench.workers.worker import main; sys.exit(main(int(sys.argv[1])))"
 )
 
 

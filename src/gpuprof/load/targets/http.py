@@ -358,13 +358,9 @@ class HttpClient:
 
     def _receive(self) -> None:
         assert self._steady is not None
-        is_returned = True
-        while is_returned:
-            on_end = self._follow_end if self._waiting else self._on_end
-            is_returned = False
-            for connection, index, sent_ns, received in self._steady.receive(on_end):
+        while returned := self._steady.receive(self._follow_end if self._waiting else self._on_end):
+            for connection, index, sent_ns, received in returned:
                 self._take_back(connection, index, sent_ns, received)
-                is_returned = True
         if self._waiting:
             self._send_waiting()
 
