@@ -180,6 +180,6 @@ def test_a_folder_on_a_full_disk_is_refused_and_removed(
 
     monkeypatch.setattr("gpuprof.run.windows.write_json", write_half)
     folder = tmp_path / "p.windows"
-    with refused(RunError, "cannot_write", folder, "No space left", "room"):
+    with refused(RunError, "cannot_write", folder, "No space left", "free disk space"):
         create_windows(folder, WindowOptions(), ["p"])
     assert not folder.exists()

@@ -225,7 +225,7 @@ def create_windows(folder: Path, options: WindowOptions, command: list[str]) -> 
         raise RunError(
             "cannot_write",
             f"cannot make {folder}: {error.strerror}",
-            hint="make room there" if is_full else "specify a folder that can be written",
+            hint="free disk space" if is_full else "specify a folder that can be written",
         ) from None
 
 
