@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from gpuprof.record.window_options import WindowOptions
 from gpuprof.record.window_sampler import WindowRecorder
 from gpuprof.run.windows import (
     FOLDER_SUFFIX,
+    DiskFullError,
     create_windows,
     finish,
     keep_windows,
@@ -104,10 +105,12 @@ def run_windows(
     *,
     is_module: bool,
     out: Path | None,
-) -> tuple[int, Path, dict[str, Any]]:
+    on_disk_full: Callable[[DiskFullError], None],
+) -> tuple[int, Path, dict[str, Any] | None]:
     """Run a program with windows; returns its exit code, the folder and the index.
 
-    Raises RecordingError or RunError when the target or the folder is unusable; then nothing was run.
+    Raises RecordingError or RunError when the target or the folder is unusable; then nothing was run. On a
+    full disk the program runs without windows, after `on_disk_full`; then there is no index.
     """
     # Only a program in a process of its own needs these; they take longer than the rest of this module.
     import subprocess
@@ -117,7 +120,13 @@ def run_windows(
     # The script or module is checked as for a whole recording.
     folder = target_path(target, is_module=is_module, out=out, suffix=FOLDER_SUFFIX)
     command = [sys.executable, target, *arguments]
-    create_windows(folder, windows_options, command)
+    started = program_command(target, arguments, is_module=is_module)
+    try:
+        create_windows(folder, windows_options, command)
+    except DiskFullError as error:
+        # As for a whole recording: the program is worth more than its profile.
+        on_disk_full(error)
+        return run_command(started, dict(os.environ)), folder, None
     described = {
         "out": str(folder.resolve()),
         "options": options.to_plain(),
@@ -139,9 +148,7 @@ def run_windows(
             )
         )
 
-    code = run_command(
-        program_command(target, arguments, is_module=is_module), environment_for(described), start_keeper
-    )
+    code = run_command(started, environment_for(described), start_keeper)
     for process in keeper:
         if not (folder / LOCK_FILE).exists():
             process.terminate()  # it would wait for a program that never began

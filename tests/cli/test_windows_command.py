@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
@@ -94,6 +95,26 @@ def test_the_cause_of_a_folder_without_windows_is_what_was_recorded(
     assert line.startswith("gpuprof: no window in p.windows: ")
     assert shown in line
     assert not_shown not in line
+
+
+@pytest.mark.parametrize("failing", ["Path.mkdir", "write_json"])
+def test_a_program_on_a_full_disk_runs_without_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], failing: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "p.py").write_text("import sys; print('ran'); sys.exit(3)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(f"gpuprof.run.windows.{failing}", full)
+    assert execute(["run", "--every", "60s", "--for", "2s", "p.py"]) == 3
+    shown = capfd.readouterr()
+    assert shown.out == "ran\n"
+    assert shown.err == (
+        "gpuprof: the program runs without windows: cannot make p.windows: No space left on device; "
+        "hint: free disk space\n"
+    )
+    assert not (tmp_path / "p.windows").exists()
 
 
 @pytest.mark.slow

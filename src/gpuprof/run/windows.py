@@ -35,6 +35,10 @@ _LONGEST_START_S = 30.0
 _MOST_TRIES = 3  # to close a window; a full disk may have room later
 
 
+class DiskFullError(RunError):
+    """The disk has no room for a folder of windows. A program can run without them."""
+
+
 @dataclass
 class ClosedWindow:
     """A closed window: `facts` are those of `window.json`; `kept_as` has why it is retained."""
@@ -200,7 +204,7 @@ def _size_of(path: Path) -> int:
 
 
 def create_windows(folder: Path, options: WindowOptions, command: list[str]) -> None:
-    """Make the folder of windows with an empty index. Raises RunError with a hint."""
+    """Make the folder of windows with an empty index. Raises RunError, DiskFullError on a full disk."""
     index = {
         "format_version": 1,
         "options": options.to_plain(),
@@ -221,11 +225,14 @@ def create_windows(folder: Path, options: WindowOptions, command: list[str]) -> 
         with contextlib.suppress(OSError):
             (folder / INDEX_FILE).unlink(missing_ok=True)
             folder.rmdir()
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(
+                "cannot_write", f"cannot make {folder}: {error.strerror}", hint="free disk space"
+            ) from None
         raise RunError(
             "cannot_write",
             f"cannot make {folder}: {error.strerror}",
-            hint="free disk space" if is_full else "specify a folder that can be written",
+            hint="specify a folder that can be written",
         ) from None
 
 
