@@ -18,7 +18,7 @@ import gpuprof
 ROOT = Path(gpuprof.__file__).parent
 WITH_CODE = {
     *("GpuprofError", "RecordingError", "RunError", "NotRecordedError", "NothingRecordedError"),
-    *("UnavailableError", "WorkError", "BenchmarkError", "UsageError", "BadParameter"),
+    *("UnavailableError", "WorkError", "BenchmarkError", "UsageError", "BadParameter", "DiskFullError"),
 }
 # Their class is their code.
 OF_RUNS = {"FailedRunError", "DoesNotFitError", "TimeLimitError"}
