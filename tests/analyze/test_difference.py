@@ -248,6 +248,13 @@ def test_different_conditions_are_reported_in_one_line() -> None:
     assert "torch 2.9 before, python 3.11, torch 2.10 now" in line
     assert "threads of PyTorch 1 before, 4 now" in line
     assert "machine" not in line
+    (line,) = warnings_of(
+        [{**other, "command": ["python", "a/infer.py"]}], [{**other, "command": ["p", "b.py", "c"]}]
+    )
+    assert line == "The runs are not alike: script b.py before, infer.py now."
+    (line,) = warnings_of([{"layer_types": {"Net": {}}}], [{"layer_types": {"Gpt": {}, "Loss": {}}}])
+    assert line == "The runs are not alike: models Gpt, Loss before, Net now."
+    assert warnings_of([{"layer_types": {"Net": {}}}], [{"layer_types": {"Net": {}, "Loss": {}}}]) == []
     (line,) = warnings_of([{**meta, "sources": {"spans": ON}}], [meta])
     assert "layers recorded before only" in line
 

@@ -16,6 +16,7 @@ from simulated_training import MS, Planted, TrainingHost, settings, train
 import gpuprof
 from gpuprof.analyze.findings.text import plain
 from gpuprof.analyze.processor_waits import Contention, ProcessorWaits, WaitsOf, contention_of
+from gpuprof.opened_run import summary_difference
 from gpuprof.render.phases import phase_lines
 
 
@@ -81,6 +82,17 @@ def test_the_fraction_is_that_of_the_main_thread_in_the_counted_steps(tmp_path: 
     assert waits.fraction == pytest.approx(0.25)
     assert (waits.of, waits.contention) == (WaitsOf.STEPS, Contention.OTHER_PROGRAMS)
     assert (waits.busy_threads, waits.processors) == (2, 4.0)  # an operator uses two
+
+
+def test_a_comparison_names_the_runs_that_waited(tmp_path: Path) -> None:
+    for name in ("quiet", "busy"):
+        (tmp_path / name).mkdir()
+    quiet, busy = recorded(tmp_path / "quiet", 0.0), recorded(tmp_path / "busy", 0.25)
+    told = "Threads waited for a processor (25.0% of the time now): times may differ for this reason alone."
+    assert told in busy.score(quiet).warnings
+    assert told in summary_difference([busy], [quiet], by="span").notes
+    assert "25.0% of the time before" in "".join(quiet.score(busy).warnings)
+    assert quiet.score(quiet).warnings == ()
 
 
 def test_without_steps_the_fraction_is_that_of_ready_threads(tmp_path: Path) -> None:

@@ -113,6 +113,16 @@ def test_a_function_whose_definition_has_moved_is_the_same() -> None:
     assert len(union_of([new, python_tree("main (other.py:3)")])[0].parent) == 4
 
 
+def test_a_changed_copy_of_a_script_has_the_same_functions() -> None:
+    new = python_tree("<module> (copy.py)", "step (copy.py:9)", "loss (lib/copy.py:1)")
+    old = python_tree("<module> (train.py)", "step (train.py:8)", "loss (lib/copy.py:2)")
+    union, places = union_of([new, old], ["copy.py", "train.py"])
+    assert [place.tolist() for place in places] == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert union.names[2] == "step (copy.py:9)"
+    # The other file is no part of this program's script.
+    assert len(union_of([new, old], ["copy.py", "other.py"])[0].parent) == 7
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_discoveries_are_those_of_the_definition(p_values: list[float]) -> None:
     column = np.array(p_values)

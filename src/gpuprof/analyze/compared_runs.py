@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,12 +14,15 @@ import numpy as np
 from gpuprof.analyze.call_tree import CallTree, on_gpu
 from gpuprof.analyze.calls import Blocks, cut_into_blocks, load_calls, load_gpu_calls, repeated_node
 from gpuprof.analyze.difference import Sample
+from gpuprof.analyze.phases import read_phases
 from gpuprof.run.facts import statuses_of
 from gpuprof.run.format import KINDS
+from gpuprof.text.units import format_share
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from gpuprof.analyze.phases import Phases
     from gpuprof.run.folder import RunFolder
 
     Ints = npt.NDArray[np.int64]
@@ -32,6 +36,24 @@ _LINE_OF_DEFINITION = re.compile(r":\d+\)$")
 def without_line(frame: str) -> str:
     """Return the name of a function without the line of its definition."""
     return _LINE_OF_DEFINITION.sub(")", frame)
+
+
+def script_of(meta: Mapping[str, Any]) -> str:
+    """Return the name of the recorded script's file as frames have it; empty if it was none."""
+    command = meta.get("command") or []
+    name = Path(str(command[1])).name if len(command) > 1 else ""
+    return name if name.endswith(".py") else ""
+
+
+def same_function(frame: str, script: str) -> str:
+    """Return what a function is compared by: without its line, and of a script without the file's name.
+
+    A changed copy of a script has the same functions.
+    """
+    name = without_line(frame)
+    return (
+        f"{name.removesuffix(f'({script})')}(<script>)" if script and name.endswith(f" ({script})") else name
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +78,7 @@ def load_compared(
 ) -> ComparedRuns:
     """Bring runs, each with its call tree, into the rows of one tree. Raises what reading them raises."""
     runs = [*new, *old]
-    union, places = union_of([tree for _, tree in runs])
+    union, places = union_of([tree for _, tree in runs], [script_of(folder.meta) for folder, _ in runs])
     placed = [(tree, place) for (_, tree), place in zip(runs, places, strict=True)]
     repeated = repeated_node(placed, len(union))
     samples = [
@@ -119,9 +141,35 @@ def single_run_note(new: Sequence[object], old: Sequence[object]) -> list[str]:
     ]
 
 
+def notes_of(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> list[str]:
+    """Return what a reader of a comparison must know: what is not alike, and which runs were disturbed."""
+    metas = [[folder.meta for folder in side] for side in (new, old)]
+    return [*warnings_of(*metas), *_disturbances(new, old)]
+
+
+def _disturbances(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> list[str]:
+    """Return a line if threads waited for a processor, which changes times as a changed program does."""
+    told = []
+    for side, when in ((old, "before"), (new, "now")):
+        waits = [phases.processor_waits for folder in side if (phases := _phases(folder)) is not None]
+        shares = [each.fraction for each in waits if each is not None and each.contention is not None]
+        if shares:
+            told.append(f"{format_share(max(shares))} of the time {when}")
+    if not told:
+        return []
+    return [f"Threads waited for a processor ({', '.join(told)}): times may differ for this reason alone."]
+
+
+def _phases(folder: RunFolder) -> Phases | None:
+    with folder.reading():
+        return read_phases(folder)
+
+
 def warnings_of(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for what is not alike between the sides, by their meta data, besides the program."""
+    """Return a line for what is not alike between the sides, by their meta data."""
     told = [
+        _difference("script", new, old, script_of),
+        _layers_difference(new, old),
         _difference("machine", new, old, _machine),
         _difference("Python and torch", new, old, lambda meta: _words((meta.get("versions") or {}).items())),
         _difference("threads of PyTorch", new, old, _threads),
@@ -136,6 +184,16 @@ def _difference(what: str, new: Any, old: Any, fact: Any) -> str:
     if not new_facts or not old_facts or (new_facts == old_facts and len(new_facts) == 1):
         return ""
     return f"{what} {' or '.join(sorted(old_facts))} before, {' or '.join(sorted(new_facts))} now"
+
+
+def _layers_difference(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> str:
+    """Return the classes of the outermost modules if the sides have none in common."""
+    now, before = ({name for meta in side for name in meta.get("layer_types") or {}} for side in (new, old))
+    return "" if not now or not before or now & before else f"models {_list(before)} before, {_list(now)} now"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _sources_difference(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> str:
@@ -177,16 +235,17 @@ _Step = tuple[int, str]
 # ---- several call trees as one: nodes with the same path of kinds and names are one node ----
 
 
-def union_of(trees: Sequence[CallTree]) -> tuple[CallTree, list[Ints]]:
+def union_of(trees: Sequence[CallTree], scripts: Sequence[str] = ()) -> tuple[CallTree, list[Ints]]:
     """Return a tree that has every path of `trees`, and for each of them where its nodes are in it.
 
-    Names of Python's functions are compared without the line of their definition. The order of siblings is
-    that of the first tree that has them. Processes are matched by their order, since their ids and names
-    change from run to run. Calls, times and threads of the union are 0; its process ids
+    Python's functions are compared as `same_function` has them, with the script of each tree in `scripts`.
+    The order of siblings is that of the first tree that has them. Processes are matched by their order, since
+    their ids and names change from run to run. Calls, times and threads of the union are 0; its process ids
     are those of the first tree that has the process.
     """
     grown = _Grown()
-    places = [grown.add(tree) for tree in trees]
+    of_trees = scripts or [""] * len(trees)
+    places = [grown.add(tree, script) for tree, script in zip(trees, of_trees, strict=True)]
     tree, order = grown.finish()
     return tree, [order[place] for place in places]
 
@@ -200,14 +259,14 @@ class _Grown:
         self.names: dict[str, int] = {}
         self._found: dict[tuple[int, _Step], int] = {}
 
-    def add(self, tree: CallTree) -> Ints:
+    def add(self, tree: CallTree, script: str) -> Ints:
         """Take in a tree; returns the number of each of its nodes."""
         numbers: list[int] = []
         processes = 0
         columns = (tree.parent, tree.kind, tree.name, tree.process_id)
         for parent, kind, name, process in zip(*(column.tolist() for column in columns), strict=True):
             text = tree.names[name]
-            same = without_line(text) if kind == _PYTHON else text
+            same = same_function(text, script) if kind == _PYTHON else text
             step = (kind, same) if parent >= 0 else (kind, str(processes))
             processes += parent < 0
             key = (numbers[parent] if parent >= 0 else -1, step)

@@ -16,8 +16,8 @@ from gpuprof.analyze.compared_runs import (
     ComparedRuns,
     load_compared,
     method_text,
+    notes_of,
     single_run_note,
-    warnings_of,
 )
 from gpuprof.analyze.difference import STATES, Difference, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.kernel_labels import kernel_labels, label_of
@@ -113,15 +113,19 @@ class DifferenceSummary:
         count = len(self.changed)
         unknown = sum(row.state == "unknown" for row in self.rows)
         if not count and unknown:
-            of_all = f"{format_count(unknown)} of {format_count(len(self.rows))} {self.by}s"
+            of_all = f"{format_count(unknown)} of {format_count(len(self.rows))} {self._members}"
             return f"no difference found, but {of_all} could not be judged ({total})"
         if not count:
             return f"no difference by {self.by} ({total})"
-        return f"{format_count(count)} of {format_count(len(self.rows))} {self.by}s differ ({total})"
+        return f"{format_count(count)} of {format_count(len(self.rows))} {self._members} differ ({total})"
+
+    @property
+    def _members(self) -> str:
+        return "Python functions" if self.by == "python" else f"{self.by}s"
 
     def _rest(self) -> list[str]:
         same, unknown = (sum(row.state == state for row in self.rows) for state in ("same", "unknown"))
-        lines = [f"{format_count(same)} {self.by}s show no difference beyond chance"] if same else []
+        lines = [f"{format_count(same)} {self._members} show no difference beyond chance"] if same else []
         if unknown:
             lines.append(
                 f"{format_count(unknown)} could not be judged: too few calls, or not in every repetition"
@@ -236,11 +240,11 @@ def compare_runs(
             "the runs repeat no call often enough to be scaled by it",
             hint="scale by total, or not",
         )
-    metas = [[folder.meta for folder, _ in side] for side in (new, old)]
+    folders = [[folder for folder, _ in side] for side in (new, old)]
     return summarize_difference(
         runs,
         by,
         scaling,
         method=method_text(new, old, runs.repeated_name),
-        notes=[*warnings_of(*metas), *single_run_note(new, old)],
+        notes=[*notes_of(*folders), *single_run_note(new, old)],
     )

@@ -16,8 +16,8 @@ from gpuprof.analyze.compared_runs import (
     TimeWeight,
     load_compared,
     method_text,
+    notes_of,
     single_run_note,
-    warnings_of,
 )
 from gpuprof.analyze.difference import Difference, Sample, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.layer_groups import classes_of_layers
@@ -145,14 +145,14 @@ def difference_page(new: Sequence[LoadedRun], old: Sequence[LoadedRun], weight: 
     # The GPU's time first, where there is any, as on the page of one run.
     chosen = weights.index("cpu") if weight == "cpu" else len(weights) - 1
     first = len(views) // len(weights) * chosen
-    metas = [[folder.meta for folder, _ in side] for side in (new, old)]
+    folders = [[folder for folder, _ in side] for side in (new, old)]
     return flamegraph_page(
         page.shown,
         hidden=hidden,
         whole=whole.tree,
         title=f"{_names(new)} against {_names(old)}",
         subtitle=f"new: {_names(new)} · old: {_names(old)} · judged by {method_text(new, old, repeated)}",
-        notes=[*warnings_of(*metas), *single_run_note(new, old), *_all_notes([*new, *old])],
+        notes=[*notes_of(*folders), *single_run_note(new, old), *_all_notes([*new, *old])],
         views=views,
         first=first,
         calls=_mean_calls(new),

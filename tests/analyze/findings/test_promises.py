@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+from run_edits import change_meta
 from simulated_training import MS, Planted, TrainingHost, settings, train
 
 import gpuprof
@@ -73,6 +74,21 @@ def test_an_edit_above_a_function_does_not_repair_it(tmp_path: Path) -> None:
     (promise,) = gpuprof.open(edited.write(tmp_path / "new.gpuprof")).score(before).promises
     assert (promise.finding.rule, promise.outcome) == (Rule.WAITING, Outcome.NOT_REPAIRED)
     assert promise.now == promise.predicted
+
+
+def test_a_cause_of_a_renamed_script_is_the_same(tmp_path: Path) -> None:
+    before = recorded(tmp_path / "old.gpuprof", Planted(sleep=9))
+    copied = train(TrainingHost(settings=settings()), Planted(sleep=9))
+    for sample in copied.samples:
+        sample["frames"] = [each.replace("train.py", "copy.py") for each in sample["frames"]]
+    now = copied.write(tmp_path / "new.gpuprof")
+    for path, name in ((tmp_path / "old.gpuprof", "train.py"), (now, "copy.py")):
+        change_meta(path, command=["python", name])
+    found = gpuprof.open(now).score(gpuprof.open(before.path))
+    assert outcomes(found) == {Rule.WAITING: Outcome.NOT_REPAIRED}
+    assert found.warnings == ("The runs are not alike: script train.py before, copy.py now.",)
+    assert found.warnings[0] in score_text(found)
+    assert plain_score(found)["warnings"] == [*found.warnings]
 
 
 def test_a_cause_that_is_less_than_the_steps_vary_by_is_still_there(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.compared_runs import without_line
+from gpuprof.analyze.compared_runs import notes_of, same_function, script_of
 from gpuprof.analyze.findings.engine import find
 from gpuprof.analyze.findings.finding import Finding, GainKind, Rule, TimeRange
 from gpuprof.analyze.findings.record import ProgramRecord
@@ -84,7 +84,8 @@ class Score:
     Promises and results are of the mean step (`old_mean_step_ns`, `new_mean_step_ns`); `old_step_ns` and
     `new_step_ns` are the median ones, None without steps. `rank` is the one whose steps are compared, None
     for a program without ranks.
-    `kept_in` is the file with the score, None if it could not be written.
+    `kept_in` is the file with the score, None if it could not be written. `warnings` are sentences: what is
+    not alike between the runs, and which of them was disturbed.
     """
 
     old: str
@@ -96,6 +97,7 @@ class Score:
     old_mean_step_ns: float | None = None
     new_mean_step_ns: float | None = None
     rank: int | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def score(new: RunFolder, old: RunFolder) -> Score:
@@ -108,7 +110,7 @@ def score(new: RunFolder, old: RunFolder) -> Score:
     after = find(new, rank=before.rank)
     phases = _phases(old), _phases(new)
     whole = step_difference(*(_steps_of(each, before.rank) for each in phases))
-    remaining = _remaining(before, after)
+    remaining = _remaining(before, after, (script_of(old.meta), script_of(new.meta)))
     gone = [each for each, now in zip(before, remaining, strict=True) if now is None]
     of_steps = [each for each in gone if each.gain.step is not None]
     has_rank = before.rank in (None, after.rank)
@@ -134,6 +136,7 @@ def score(new: RunFolder, old: RunFolder) -> Score:
         old_mean_step_ns=before.mean_step_ns,
         new_mean_step_ns=after.mean_step_ns if has_rank else None,
         rank=before.rank,
+        warnings=tuple(notes_of([new], [old])),
     )
     return _kept(found, new, old)
 
@@ -150,8 +153,10 @@ def _steps_of(phases: Phases | None, rank: int | None) -> StepFigures | None:
     return next((each.steps for each in phases.ranks if each.rank == rank), None)
 
 
-def _remaining(before: Findings, after: Findings) -> list[Finding | None]:
+def _remaining(before: Findings, after: Findings, scripts: tuple[str, str]) -> list[Finding | None]:
     """Return for each old finding the same one of the new run, None if it is gone.
+
+    `scripts` are those of the old and the new run.
 
     A finding that is not listed in the new run, because the steps vary more there or as a symptom of another
     one, is the same one if its time is.
@@ -164,7 +169,8 @@ def _remaining(before: Findings, after: Findings) -> list[Finding | None]:
             (
                 place
                 for place, new in enumerate(left)
-                if _subject(new) == _subject(old) and (place < listed or _time_now(old, new) >= _SAME)
+                if _subject(new, scripts[1]) == _subject(old, scripts[0])
+                and (place < listed or _time_now(old, new) >= _SAME)
             ),
             None,
         )
@@ -173,9 +179,11 @@ def _remaining(before: Findings, after: Findings) -> list[Finding | None]:
     return found
 
 
-def _subject(finding: Finding) -> tuple[Rule, tuple[Any, ...]]:
+def _subject(finding: Finding, script: str) -> tuple[Rule, tuple[Any, ...]]:
     values = (finding.values.get(name) for name in _SUBJECT)
-    return finding.rule, tuple(without_line(each) if isinstance(each, str) else each for each in values)
+    return finding.rule, tuple(
+        same_function(each, script) if isinstance(each, str) else each for each in values
+    )
 
 
 def _time_now(old: Finding, new: Finding) -> float:
@@ -286,6 +294,7 @@ def plain_score(found: Score) -> dict[str, Any]:
     return {
         "old": found.old,
         "rank": found.rank,
+        "warnings": list(found.warnings),
         "old_step_ns": found.old_step_ns,
         "new_step_ns": found.new_step_ns,
         "old_mean_step_ns": found.old_mean_step_ns,

@@ -199,6 +199,7 @@ def score_text(found: Score) -> str:
         lines.append("  got       unknown" if got is None else f"  got       {_got(None, got)} a step")
     if not found.promises:
         lines.append("the old run has no finding")
+    lines += [f"{'warning':<12}{each}" for each in found.warnings]
     lines.append("" if found.kept_in is None else f"score written to {found.kept_in}")
     return "\n".join(wrapped(escape_text(line), _WIDTH, " " * 12) for line in lines).rstrip()
 
