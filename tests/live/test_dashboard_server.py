@@ -440,6 +440,19 @@ def test_change_points_are_those_of_the_gate(served: Served, folder: Path) -> No
     assert faster["is_worse"]
 
 
+def test_the_median_is_that_of_the_report_in_its_interval(served: Served, folder: Path) -> None:
+    from gpuprof.bench.results.stored import read_configurations
+
+    (series,) = served.json("/api/history?model=net&metric=p50")["series"]
+    shown = [(each["low"], each["value"], each["high"]) for each in series["points"]]
+    results = [read_configurations(each) for each in sorted((folder / "results").iterdir())]
+    expected = [each.quantile(0.5, interval=True) for result in results for each in result.values()]
+    assert shown == expected
+    assert all(low < value < high for low, value, high in shown)
+    detail = served.json(f"/api/items/{series['points'][0]['id']}")
+    assert detail["figures"][0]["values"]["p50"] == shown[0][1]
+
+
 def test_the_exports_have_what_the_page_shows(served: Served) -> None:
     status, headers, body = served.get("/export/history.csv?model=net&metric=p50")
     head, *rows = body.decode().splitlines()

@@ -133,8 +133,8 @@ def _judged_row(
         configuration=key[0],
         metric=key[1],
         threshold=judged.margin,
-        baseline=float(np.median(pair[0])),
-        candidate=float(np.median(pair[1])),
+        baseline=geometric_mean(pair[0]),
+        candidate=geometric_mean(pair[1]),
         judgement=judged,
         reason=note("gate_busy_machine") if is_busy else reason,
         is_busy=is_busy,
@@ -195,8 +195,8 @@ def unmeasured_row(key: Key, limits: Thresholds, sides: Sides) -> GateRow:
         configuration=each,
         metric=metric,
         threshold=limits.of_key(key),
-        baseline=float(np.median(old)) if old else None,
-        candidate=float(np.median(new)) if new else None,
+        baseline=geometric_mean(old) if old else None,
+        candidate=geometric_mean(new) if new else None,
         reason=missing if metric is RunMetric.P50 else reason,
     )
 

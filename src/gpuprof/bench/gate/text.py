@@ -55,8 +55,15 @@ def gate_table(gate: Gate) -> str:
     shown = [names[row.configuration] if row is first[row.configuration] else "" for row in gate.rows]
     table = _names_table(_COLUMNS, shown, [_cells(row) for row in gate.rows])
     lines = [wrapped(f"all: {shared}"), ""] if shared else []
-    lines += [table, "", *_change_lines(gate), *_reason_lines(gate, names), *_required_runs(gate)]
+    lines += [table, "", *_figure_lines(gate), *_change_lines(gate)]
+    lines += [*_reason_lines(gate, names), *_required_runs(gate)]
     return "\n".join([*lines, *(wrapped(f"{each.severity}: {each}") for each in gate.notes)]).rstrip()
+
+
+def _figure_lines(gate: Gate) -> Iterator[str]:
+    """Yield what the figures are, where gpuprof bench shows another one of the same name."""
+    if any(row.metric is RunMetric.P50 and row.configuration.load is None for row in gate.rows):
+        yield "baseline, candidate: geometric means of process runs; the p50 of gpuprof bench is of all calls"
 
 
 def _reason_lines(gate: Gate, names: Mapping[Configuration, str]) -> Iterator[str]:

@@ -91,6 +91,8 @@ def _point(item: Item, digest: Plain, figures: Plain, metric: str) -> Plain:
         "id": item.item_id,
         "t": digest["unix_ms"],
         "runs": runs,
+        # The median of all calls, as in the report: the interval is around it, and not around the runs' mean.
+        "value": None if interval is None else interval[1],
         "low": None if interval is None else interval[0],
         "high": None if interval is None else interval[2],
         "revision": digest["summary"].get("revision"),
@@ -135,8 +137,11 @@ class Trends:
 
 def _plain_series(series: TrendSeries, levels: Plain) -> Plain:
     points = [
-        {**{name: each[name] for name in ("id", "t", "low", "high", "revision")}, "value": value}
-        for each, value in zip(series.points, levels["figures"], strict=True)
+        {
+            **{name: each[name] for name in ("id", "t", "low", "high", "revision")},
+            "value": mean if each["value"] is None else each["value"],
+        }
+        for each, mean in zip(series.points, levels["figures"], strict=True)
     ]
     changes = [
         {**each, "versions": _changed_versions(series.points[each["at"] - 1], series.points[each["at"]])}

@@ -139,7 +139,7 @@ class Dashboard:
             "problem": None if refusal is None else _problem_of(item, refusal).to_plain(),
             "pages": pages,
             "figures": [
-                {**{name: each[name] for name in _FIGURE_NAMES}, "values": _means(each["values"])}
+                {**{name: each[name] for name in _FIGURE_NAMES}, "values": _shown_values(each)}
                 for each in digest.get("figures", ())
             ],
             "facts": {**digest.get("machine", {}), **digest.get("versions", {})},
@@ -166,9 +166,10 @@ def _problem_of(item: Item, refusal: GpuprofError) -> Problem:
 _FIGURE_NAMES = ("model", "technique", "batch_size", "input_shape", "device_type", "dtype", "p50_s")
 
 
-def _means(values: Plain) -> Plain:
-    """Return the mean of the process runs for each metric, as the history and comparisons have it."""
-    return {name: geometric_mean(each) for name, each in values.items()}
+def _shown_values(figures: Plain) -> Plain:
+    """Return the values that the history has, too: means of the process runs, and the p50 of all calls."""
+    values = {name: geometric_mean(each) for name, each in figures["values"].items()}
+    return values if figures["p50_s"] is None else {**values, "p50": figures["p50_s"][1]}
 
 
 def application(dashboard: Dashboard, access: Access) -> ASGIApp:

@@ -157,7 +157,7 @@ function factsOf(found, state) {
 
 // The longer of both sides are the rows, so that a narrow window has as much of the table as possible.
 function figureTable({ figures }) {
-  const caption = "Geometric means of the process runs, as in the history";
+  const caption = "p50 of all calls, as in the report; other figures are geometric means of the process runs";
   const metrics = [...new Set(figures.flatMap(({ values }) => Object.keys(values)))];
   const names = figures.map(({ technique, batch_size: size }) =>
     size === null ? technique : `${technique}, batch ${size}`,
@@ -259,7 +259,9 @@ function resultParts({ kind, outcome, margin, rows, notes }) {
   const headline = isLoad
     ? (VERDICTS[outcome] ?? outcome)
     : `${OUTCOMES[outcome] ?? "Two techniques"} (changes up to ${formatPercent(margin)} count as equal)`;
-  const caption = `${isLoad ? `${rows[0].name}. ` : ""}A change above 0 is worse.`;
+  const caption = isLoad
+    ? `${rows[0].name}. A change above 0 is worse.`
+    : "Old and new are geometric means of the process runs. A change above 0 is worse.";
   return [
     newElement("p", headline, "outcome"),
     table(caption, titles, cells),
