@@ -15,7 +15,7 @@ from refusals import refused
 from gpuprof.bench.results.target import parse_target
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.search import find_max_rate
+from gpuprof.load.search import find_max_rate, lowest_rate
 
 TARGET = parse_target(f"p99<{mm1_quantile(0.8, 0.99):.6f}s")
 
@@ -70,6 +70,24 @@ def test_a_target_that_no_rate_meets() -> None:
     assert found.high is not None
     assert "never_met" in codes(found)
     assert len(found.probes) == 6
+
+
+def test_a_missed_rate_is_not_halved_to_runs_without_requests() -> None:
+    lengths: list[int] = []
+
+    def measure(rate: float, seed: int) -> Any:
+        lengths.append(round(10 * rate))
+        return np.random.default_rng(seed).uniform(0.03, 0.04, lengths[-1])
+
+    target = parse_target("p99<1ms")
+    found = find_max_rate(measure, target, 200.0, lowest=lowest_rate(target, 10.0))
+    # 459 independent requests bound a p99 on both sides at 99%: no run with fewer can meet it.
+    assert {each.rate for each in found.probes} == {200.0, 100.0, 50.0}
+    assert min(lengths) == 500
+    assert (found.low, found.high, found.is_conclusive) == (None, 50.0, False)
+    assert "never_met" in codes(found)
+    (why,) = [each for each in found.reasons if each.code == "lower_rates_short"]
+    assert why.values == {"rate": 45.9, "percent": 99, "least": 459}
 
 
 def test_failed_requests_miss_the_target() -> None:

@@ -77,6 +77,18 @@ def test_the_highest_rate_is_that_of_the_queue(simulated: list[LoadSettings]) ->
     assert all(each.slo is None for each in simulated)
 
 
+def test_a_target_that_is_never_met_ends_inconclusive(
+    simulated: list[LoadSettings], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--find-max-rate", "--slo", "p90<1ms", "--rate", "40", "--duration", "20s", "--runs", "5"]
+    assert execute(["load", "python:math:pi", *words, "--out", str(tmp_path)]) == 3
+    plain = json.loads((tmp_path / "max_rate.json").read_text())
+    assert (plain["low"], plain["stopped"]) == (None, None)
+    assert [each["code"] for each in plain["reasons"]][-2:] == ["never_met", "lower_rates_short"]
+    assert str(plain["reasons"][-1]["text"]) in capsys.readouterr().out
+    assert min(each.rate or 0 for each in simulated) * 20 >= plain["reasons"][-1]["values"]["least"]
+
+
 def test_an_estimate_is_not_rounded_up_to_a_missed_rate() -> None:
     found = MaxRate(12_300.0, 12_399.7, 12_400.0, ())
     settings = LoadSettings("f", "server", slo="p90<50ms")

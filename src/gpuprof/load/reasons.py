@@ -100,6 +100,8 @@ _TEMPLATES: dict[str, Template] = {
     "short_runs_at_rate": f"at {{rate:rate}}, each run has {_SHORT_RUNS}",
     # Search of the highest rate
     "never_met": "no rate was shown to meet the target; the lowest was {rate:rate}",
+    "lower_rates_short": "lower rates were not measured: below {rate:rate}, a run has fewer than the "
+    "{least:,} requests that p{percent:g} needs; use a longer --duration",
     "never_missed": "no rate was shown to miss the target; the highest was {rate:rate}",
     "rates_left": "the search ended after {rates:#rate}; rates between {low:rate} and {high:rate} are open",
     "not_in_order": "the rates are not in order: {missed:rate} is missed, and {rate:rate} is {verdict}; "

@@ -19,6 +19,7 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.load.intervals import FEWEST_RUNS, QueueQuantile, lower_end_of_runs, quantile_of_runs
 from gpuprof.load.reasons import LoadReason, reason
 from gpuprof.load.stopping import TargetStoppedError
+from gpuprof.stats.quantiles import samples_needed
 
 if TYPE_CHECKING:
     from gpuprof.bench.results.target import LatencyTarget
@@ -91,7 +92,9 @@ class _Search:
     seed: int
     most_rates: int
     after_rate: AfterRate | None = None
+    lowest: float = 0.0
     probes: dict[float, RateProbe] = field(default_factory=dict)
+    is_at_lowest: bool = False  # whether no rate was met, and a lower one has too few requests
 
     @property
     def is_over(self) -> bool:
@@ -135,6 +138,7 @@ def find_max_rate(
     runs: int = RUNS,
     precision: float = PRECISION,
     highest: float = math.inf,
+    lowest: float = 0.0,
     most_rates: int = MOST_RATES,
     seed: int = 0,
     ended_by: list[BaseException] | None = None,
@@ -143,7 +147,8 @@ def find_max_rate(
     """Search the highest rate at which a quantile is below its limit.
 
     `measure(rate, seed)` makes one independent run and returns its latencies in seconds from the plan.
-    `start` is the first rate; it is doubled or halved until one rate is met and one missed. Then the gaps on
+    `start` is the first rate; it is doubled or halved until one rate is met and one missed. It is not halved
+    to below `lowest`, where no run can meet the target (`lowest_rate`). Then the gaps on
     both sides of the inconclusive rates are halved until they are narrower than `precision` of the rate.
     Latency is taken to rise with the rate. With a list for `ended_by`, Ctrl-C and TargetStoppedError end the
     search with the rates that were measured, and are added to the list; Ctrl-C needs one such rate.
@@ -158,7 +163,7 @@ def find_max_rate(
             hint="write 'p99<20ms'",
         )
     _check(start, runs, precision)
-    search = _Search(measure, share, target.limit_s, runs, seed, most_rates, after_rate)
+    search = _Search(measure, share, target.limit_s, runs, seed, most_rates, after_rate, lowest)
     try:
         _bracket(search, start, highest)
         if search.met is not None and search.missed is not None:
@@ -168,6 +173,11 @@ def find_max_rate(
             raise
         ended_by.append(end)
     return _result(search)
+
+
+def lowest_rate(target: LatencyTarget, duration_s: float) -> float:
+    """Return the rate below which runs of `duration_s` have too few requests to show that a target is met."""
+    return 0.0 if target.share is None else samples_needed(target.share, CONFIDENCE) / duration_s
 
 
 def _check(start: float, runs: int, precision: float) -> None:
@@ -195,6 +205,9 @@ def _bracket(search: _Search, start: float, highest: float) -> None:
     rate = start
     while search.met is None and not search.is_over:
         rate /= _GROWTH
+        if rate < search.lowest:
+            search.is_at_lowest = True
+            break
         if (
             search.probe(rate) is TargetVerdict.INCONCLUSIVE
             and not search.probes[rate].quantile.is_sufficient
@@ -230,6 +243,11 @@ def _result(search: _Search) -> MaxRate:
     reasons = [_at_rate(each, found) for each in probes if (found := each.quantile.insufficiency)][:1]
     if low is None and probes:
         reasons.append(reason("never_met", rate=probes[0].rate))
+    if search.is_at_lowest:
+        least = samples_needed(search.share, CONFIDENCE)
+        reasons.append(
+            reason("lower_rates_short", rate=search.lowest, percent=100 * search.share, least=least)
+        )
     if high is None and probes:
         reasons.append(reason("never_missed", rate=probes[-1].rate))
     if low is not None and high is not None and search.is_over:

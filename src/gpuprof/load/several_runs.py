@@ -25,7 +25,7 @@ from gpuprof.load.requests import is_ok
 from gpuprof.load.result import LoadResult, LoadSettings
 from gpuprof.load.run import CLOSED, LoadOptions, Scenario, check_requests, checked, run_load, server_of
 from gpuprof.load.schedules import check_count
-from gpuprof.load.search import RUNS, AfterRate, MaxRate, RateProbe, find_max_rate
+from gpuprof.load.search import RUNS, AfterRate, MaxRate, RateProbe, find_max_rate, lowest_rate
 from gpuprof.load.stopping import TargetStoppedError, check_client, check_success, keeping_results
 from gpuprof.load.sweep import ConcurrencyRun, ConcurrencySweep, sweep_of
 from gpuprof.stats.distributions import student_quantile
@@ -212,7 +212,8 @@ def find_rate(
             f"--scenario {settings.scenario} has no single rate",
             hint="use server or constant",
         )
-    check_requests(settings, check_count(first * (checked(wanted).duration_s or 0.0)))
+    duration_s = checked(wanted).duration_s or 0.0
+    check_requests(settings, check_count(first * duration_s))
     each_run = (options or LoadOptions()).of_several
     achieved: dict[float, tuple[float, ...]] = {}
 
@@ -228,7 +229,14 @@ def find_rate(
 
     ended_by: list[BaseException] = []
     found = find_max_rate(
-        measure, goal, first, runs=runs, seed=settings.seed, ended_by=ended_by, after_rate=after_rate
+        measure,
+        goal,
+        first,
+        runs=runs,
+        lowest=lowest_rate(goal, duration_s),
+        seed=settings.seed,
+        ended_by=ended_by,
+        after_rate=after_rate,
     )
     stopped = [each.reason for each in ended_by if isinstance(each, TargetStoppedError)]
     interrupted = len(ended_by) > len(stopped)
