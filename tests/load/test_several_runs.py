@@ -207,6 +207,25 @@ def test_a_sweep_shows_where_throughput_ends_to_grow(simulated: list[LoadSetting
     assert [each["concurrency"] for each in plain["runs"]] == list(levels)
 
 
+@pytest.mark.usefixtures("simulated")
+def test_failed_requests_are_in_the_p99_of_a_sweep_and_not_in_its_mean(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = several_runs.run_load
+
+    def failing(*words: Any) -> LoadResult:
+        result = run(*words)
+        result.rows["status"][::4] = RequestStatus.TIMEOUT
+        result.rows["end_ns"][::4] += 30 * 10**9
+        result.rows["sent_ns"][0] = 0  # one was never sent
+        return result
+
+    monkeypatch.setattr(several_runs, "run_load", failing)
+    found = sweep_concurrency("f", LoadSettings("f", "server", duration_s=1.0), (1, 2))
+    assert [each.mean_latency_s for each in found.found.runs] == pytest.approx([SERVICE_S] * 2)
+    assert (found.failed, found.p99_s) == ({1: 100, 2: 100}, {1: None, 2: None})
+
+
 @pytest.mark.parametrize(
     ("settings", "code"),
     [

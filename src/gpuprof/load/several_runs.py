@@ -114,6 +114,7 @@ class MaxRateResult:
 class SweepResult:
     """Closed-loop runs of a target over concurrency.
 
+    Means are of the requests that succeeded; in a p99, those that failed are infinitely late.
     `throughputs` and `p99s` are 95% intervals of the run at each concurrency, None where it has none.
     `failed` are the requests that failed. `stopped` is why the target could not be measured any more.
     """
@@ -294,7 +295,7 @@ def sweep_concurrency(
         except TargetStoppedError as end:
             stopped = end.reason
             break
-        mean_s = float(np.mean(result.rows["end_ns"] - result.rows["sent_ns"])) / 1e9
+        mean_s = result.service.mean or 0.0  # some request succeeded
         measured.append(ConcurrencyRun(level, result.achieved_rate, mean_s))
         p99_s[level], failed[level] = result.latency.p99, int((~is_ok(result.rows)).sum())
         throughputs[level], p99s[level] = ends

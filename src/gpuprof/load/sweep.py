@@ -33,7 +33,7 @@ _TAIL = 2.5  # percent
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyRun:
-    """One closed-loop run: requests in flight, completed requests per second, and their mean latency."""
+    """One closed-loop run: requests in flight, successful requests per second, and their mean latency."""
 
     concurrency: int
     throughput: float
