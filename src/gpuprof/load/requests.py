@@ -55,9 +55,10 @@ class RequestStatus(IntEnum):
     SERVER_ERROR = 15  # 5xx
     STREAM_WITHOUT_DONE = 16
     HALF_EVENT = 17
-    NO_TOKENS = 18  # a stream of no events
+    NO_TOKENS = 18  # a stream of no events, or a count of no tokens
     EMPTY_CHUNKS = 19  # a stream of events without text
     STREAM_ERROR = 20  # the server reported an error within the stream
+    NOT_EVENT_STREAM = 21  # a body of another format
 
 
 def rows_of(log: _native.RequestLog) -> Rows:

@@ -62,12 +62,25 @@ STREAMS: dict[str, tuple[tuple[bytes, ...], bool, RequestStatus, int]] = {
     "[DONE], cut off": ((text(), DONE), False, S.INCOMPLETE, 0),
     "no events": ((DONE,), True, S.NO_TOKENS, 0),
     "empty chunks": ((ROLE, text(""), text(None), LAST, DONE), True, S.EMPTY_CHUNKS, 0),
-    "usage of 0": ((text(), event({"choices": [], **usage(0)}), DONE), True, S.EMPTY_CHUNKS, 0),
+    "usage of 0": ((text(), event({"choices": [], **usage(0)}), DONE), True, S.NO_TOKENS, 0),
+    "usage of 0 without text": (
+        (text(""), event({"choices": [], **usage(0)}), DONE),
+        True,
+        S.EMPTY_CHUNKS,
+        0,
+    ),
     "an error within": ((ROLE, text(), ERROR, DONE), True, S.STREAM_ERROR, 1),
     "not JSON": ((text(), b"data: {x}\n\n", DONE), True, S.INVALID, 1),
     "JSON of another kind": ((text(), b"data: [1, 2]\n\n", DONE), True, S.INVALID, 1),
     "text that is a number": ((event({"choices": [{"text": 5}]}), DONE), True, S.INVALID, 0),
-    "a negative count": ((text(), event({"choices": [], **usage(-3)}), DONE), True, S.EMPTY_CHUNKS, 0),
+    "a negative count": ((text(), event({"choices": [], **usage(-3)}), DONE), True, S.NO_TOKENS, 0),
+    "a JSON document": ((b'{"choices": [{"message": {"content": "no"}}]}',), True, S.NOT_EVENT_STREAM, 0),
+    "JSON in lines": ((b'{\n"n": 5,\n"data": []\n}\n',), True, S.NOT_EVENT_STREAM, 0),
+    "a page": ((b"<!doctype html>\n\n<p>no",), True, S.NOT_EVENT_STREAM, 0),
+    "blank lines": ((b"\n\n",), True, S.STREAM_WITHOUT_DONE, 0),
+    "a comment only": ((b": keep-alive\n\n",), True, S.STREAM_WITHOUT_DONE, 0),
+    "an empty body": ((), True, S.STREAM_WITHOUT_DONE, 0),
+    "the beginning of a field": ((b"dat",), True, S.HALF_EVENT, 0),
 }
 
 
@@ -97,7 +110,7 @@ def test_each_end_of_a_stream_has_its_status(name: str) -> None:
 
 def test_failures_before_the_stream() -> None:
     refusal = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\n{}"
-    for responder, expected in ((refusal, S.OVERLOADED), (OK, S.HALF_EVENT)):
+    for responder, expected in ((refusal, S.OVERLOADED), (OK, S.NOT_EVENT_STREAM)):
         with serving(streaming(respond_with(responder))) as server:
             log = send_all(openai_client(server), 1)
         assert (log.statuses, log.firsts) == ([expected], [])

@@ -143,11 +143,14 @@ class StreamReader:
         if self._error is not RequestStatus.OK:
             return self._error
         if not self._is_done:
+            if self._events.is_other_format:
+                return RequestStatus.NOT_EVENT_STREAM
             has_half = self._events.has_half_event
             return RequestStatus.HALF_EVENT if has_half else RequestStatus.STREAM_WITHOUT_DONE
         if self._chunks and tokens:
             return RequestStatus.OK
-        return RequestStatus.EMPTY_CHUNKS if self._events_seen else RequestStatus.NO_TOKENS
+        is_empty = self._events_seen and not self._chunks
+        return RequestStatus.EMPTY_CHUNKS if is_empty else RequestStatus.NO_TOKENS
 
 
 class _StreamConnection(HttpConnection):

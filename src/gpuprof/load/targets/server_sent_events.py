@@ -9,6 +9,7 @@ from __future__ import annotations
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONGEST_EVENT = 16 << 20
+_NAMES = (b"data", b"event", b"id", b"retry", b"")  # of fields; a comment has none
 
 
 class EventTooLongError(ValueError):
@@ -18,12 +19,13 @@ class EventTooLongError(ValueError):
 class EventReader:
     """Splits the bytes of one response into the data of its events."""
 
-    __slots__ = ("_data", "_is_first", "_rest", "_size")
+    __slots__ = ("_data", "_has_field", "_has_other", "_is_first", "_rest", "_size")
 
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
         self._is_first = True
+        self._has_field = self._has_other = False
         self._size = 0
 
     def feed(self, received: bytes) -> list[bytes]:
@@ -48,6 +50,8 @@ class EventReader:
                 self._size = 0
             return
         name, _, value = line.partition(b":")
+        is_field = name in _NAMES
+        self._has_field, self._has_other = self._has_field or is_field, self._has_other or not is_field
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
             self._size += len(value)
@@ -64,3 +68,10 @@ class EventReader:
     def has_half_event(self) -> bool:
         """Whether bytes have arrived that belong to no complete event."""
         return bool(self._rest.strip() or self._data)
+
+    @property
+    def is_other_format(self) -> bool:
+        """Whether something has arrived, of which nothing is a field of an event or the beginning of one."""
+        name, colon, _ = self._rest.removeprefix(_BYTE_ORDER_MARK).partition(b":")
+        may_be_field = name in _NAMES if colon else any(each.startswith(name) for each in _NAMES)
+        return not self._has_field and (self._has_other or not may_be_field)
