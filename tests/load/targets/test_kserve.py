@@ -237,6 +237,7 @@ def test_each_end_of_a_call_has_its_status() -> None:
         (code.RESOURCE_EXHAUSTED, S.OVERLOADED),
         (code.INTERNAL, S.SERVER_ERROR),
         (code.UNKNOWN, S.SERVER_ERROR),
+        (code.UNAVAILABLE, S.SERVER_ERROR),
         (code.INVALID_ARGUMENT, S.CLIENT_ERROR),
         (code.DEADLINE_EXCEEDED, S.TIMEOUT),
         (code.OK, S.OK),
@@ -244,6 +245,42 @@ def test_each_end_of_a_call_has_its_status() -> None:
     with grpc_server(*(each for each, _ in planted)) as (port, _):
         log = send_all(grpc_client(port), len(planted), one_by_one=True)
     assert log.statuses == [status for _, status in planted]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("READY", S.SERVER_ERROR),
+        ("IDLE", S.RESET),
+        ("CONNECTING", S.REFUSED),
+        ("TRANSIENT_FAILURE", S.REFUSED),
+    ],
+)
+def test_what_unavailable_means_in_each_state_of_the_channel(state: str, expected: RequestStatus) -> None:
+    class Channel:
+        def get_state(self) -> Any:
+            return grpc.ChannelConnectivity[state]
+
+    client = grpc_client(1)(CheckedLog(), None)
+    client._channel = Channel()
+    assert client._status_of(grpc.StatusCode.UNAVAILABLE) is expected
+    assert client._status_of(grpc.StatusCode.INTERNAL) is S.SERVER_ERROR
+
+
+def test_a_call_to_a_server_that_has_ended_is_refused() -> None:
+    log = CheckedLog()
+
+    async def run() -> None:
+        over = asyncio.Event()
+        with grpc_server() as (port, _):
+            client = grpc_client(port)(log, lambda index, status: over.set())
+            await client.open()
+        client.start(0)
+        await over.wait()
+        await client.close()
+
+    asyncio.run(run())
+    assert log.statuses == [S.REFUSED]
 
 
 def test_a_hung_call_times_out() -> None:

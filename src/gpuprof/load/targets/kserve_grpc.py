@@ -21,9 +21,13 @@ from gpuprof.load.targets.tls import root_certificates
 _OF_CODE = {
     4: RequestStatus.TIMEOUT,  # DEADLINE_EXCEEDED
     8: RequestStatus.OVERLOADED,  # RESOURCE_EXHAUSTED
-    14: RequestStatus.REFUSED,  # UNAVAILABLE
     **dict.fromkeys((2, 10, 12, 13, 15), RequestStatus.SERVER_ERROR),
     **dict.fromkeys((3, 5, 6, 7, 9, 11, 16), RequestStatus.CLIENT_ERROR),
+}
+# What UNAVAILABLE means in a state of the channel: in all others there is no connection.
+_OF_STATE = {
+    "READY": RequestStatus.SERVER_ERROR,  # the connection is open: it is the server's response
+    "IDLE": RequestStatus.RESET,  # the connection was closed
 }
 # No proxy of the environment may redirect what was checked; large tensors pass; soon again after a refusal.
 _OPTIONS = (
@@ -51,6 +55,7 @@ class KServeGrpcClient:
         # Its own log of connections that fail is for its developers; the result has their number.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._grpc = load_package("grpc.aio")
+        self._unavailable = load_package("grpc").StatusCode.UNAVAILABLE
         _, self._model, self._version = split_model(address)
         self._address, self._asked, self._log = address, asked, log
         self._concurrency, self._timeout_s, self._on_end = concurrency, timeout_s, on_end
@@ -120,7 +125,7 @@ class KServeGrpcClient:
         try:
             await call
         except self._grpc.AioRpcError as error:
-            status = _OF_CODE.get(error.code().value[0], RequestStatus.INVALID)
+            status = self._status_of(error.code())
         except asyncio.CancelledError:
             if index not in self._calls:  # abandoned
                 raise
@@ -128,6 +133,12 @@ class KServeGrpcClient:
         finally:
             timer.cancel()
         self._end(index, status)
+
+    def _status_of(self, code: Any) -> RequestStatus:
+        """Return how a call ended with an error: UNAVAILABLE is the server's own, or of the connection."""
+        if code is not self._unavailable:
+            return _OF_CODE.get(code.value[0], RequestStatus.INVALID)
+        return _OF_STATE.get(self._channel.get_state().name, RequestStatus.REFUSED)
 
     def _end(self, index: int, status: RequestStatus) -> None:
         self._log.end(index, status, int(status is RequestStatus.OK))
