@@ -20,6 +20,7 @@ from gpuprof.analyze.findings.text import (
     place_text,
     repair,
     title_with_rank,
+    uncertain_cause,
 )
 from gpuprof.errors import RunError
 from gpuprof.render.page import escaped
@@ -123,7 +124,10 @@ def _other_rules(findings: Findings) -> str:
     words = [f"{counts[verdict]} {text}" for verdict, text in _CHECKED.items() if counts[verdict]]
     if not words:
         return ""
+    hidden = None if counts[Verdict.FOUND] else uncertain_cause(findings)
     first = "Other causes" if counts[Verdict.FOUND] else "No cause of lost time was found. Known causes"
+    if hidden is not None:
+        first = f"No cause of lost time is certain; {escaped(hidden)}. Known causes"
     items = "".join(
         f"<dt>{_CHECKED[verdict]}</dt><dd>{escaped(text)}</dd>" for verdict, text in other_results(findings)
     )

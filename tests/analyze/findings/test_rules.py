@@ -16,7 +16,7 @@ import gpuprof
 from gpuprof.analyze.findings.engine import Findings
 from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, Verdict
 from gpuprof.analyze.findings.messages import FACTORS, FIXES, MEANINGS_OF_FACTORS, RULES, TITLES
-from gpuprof.analyze.findings.text import explanation, repair, title
+from gpuprof.analyze.findings.text import explanation, repair, short_lines, title, uncertain_cause
 from gpuprof.analyze.whatif.step_gain import REPLAY_ERROR
 from gpuprof.text.messages import Messages
 
@@ -268,6 +268,27 @@ def test_a_gain_below_the_variation_of_steps_is_not_significant(tmp_path: Path) 
                 host.work(MS)
     found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
     assert list(found) == []
+    assert uncertain_cause(found) is None  # it would be 3% of a step
+
+
+def test_a_large_gain_that_the_steps_vary_too_much_for_is_in_the_first_lines(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings())
+    for index in range(STEPS):
+        with host.step():
+            with host.span("model", "layer"):
+                host.operator("aten::mm", (20 + 60 * (index % 3)) * MS)
+            with host.span("generation 2", "gc"):
+                host.work(10 * MS)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    assert list(found) == []
+    (first, (label, text)) = short_lines(found, 3, "r.gpuprof")
+    assert first[1].startswith("no cause of lost time is certain (")
+    assert label == "uncertain"
+    assert text.startswith("garbage collections: at most 1")
+    assert "but the steps vary by" in text
+    assert "no cause of lost time is certain; garbage collections" in " ".join(
+        explanation(found, "r").split()
+    )
 
 
 @pytest.mark.parametrize(("own_ms", "span"), [(4, "log"), (30, None)])

@@ -45,9 +45,8 @@ def _loader_fix(values: Values) -> str:
             other = "" if values["persistent"] else "DataLoader(..., persistent_workers=True), or "
             return f"{other}a larger prefetch_factor"
         return f"{faster}; cache its results, or move work out of it"
-    size = "" if values["batch_size"] is None else f"batch_size={values['batch_size']}, "
-    dataset = names["dataset"] or "dataset"
-    loader = f"DataLoader({dataset}, {size}num_workers={workers}, persistent_workers=True)"
+    # The other arguments, such as the dataset and shuffle=True, are to remain.
+    loader = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
     if values["is_in_process"]:
         return loader
     if values["busy"] is None:

@@ -47,6 +47,7 @@ OTHER_VERDICTS = {
     Verdict.UNKNOWN: "unknown",
 }
 NOTHING_FOUND = "no cause of lost time was found"
+_LARGE = 0.05  # of a step: a cause that is worth another recording
 _LABEL_WIDTH = 11
 _WIDTH = 100
 
@@ -108,11 +109,31 @@ def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]
     if not lines:
         rules = len(findings.results)
         known = sum(each.verdict is not Verdict.UNKNOWN for each in findings.results)
-        lines = [("finding", f"{NOTHING_FOUND} ({known} of {rules} rules searched): gpuprof explain {run}")]
+        searched = f"({known} of {rules} rules searched): gpuprof explain {run}"
+        lines = [("finding", f"{NOTHING_FOUND} {searched}")]
+        if hidden := uncertain_cause(findings):
+            lines = [("finding", f"no cause of lost time is certain {searched}"), ("uncertain", hidden)]
     else:
         lines.append(("check", check_command(run)))
     lines = [("Python", other), *lines] if other else lines
     return [(label, escape_text(text)) for label, text in lines]
+
+
+def uncertain_cause(findings: Findings) -> str | None:
+    """Return the largest cause that would matter if the steps did not vary so much; None without one."""
+    whole_ns = findings.mean_step_ns
+    if not whole_ns:
+        return None
+    small = [each for each in findings.results if each.verdict is Verdict.NOT_SIGNIFICANT and each.is_of_step]
+    largest = max(small, key=lambda each: each.largest_ns or 0.0, default=None)
+    if largest is None or largest.largest_ns is None or largest.largest_ns < _LARGE * whole_ns:
+        return None
+    share = format_share(largest.largest_ns / whole_ns)
+    name = RULES.text(largest.rule.value, {})
+    return (
+        f"{name}: at most {format_duration(largest.largest_ns)} of the mean step ({share}), but the steps vary "
+        f"by {format_duration(largest.least_ns)}; record more steps, on a machine with nothing else to do"
+    )
 
 
 def other_python_text(findings: Findings) -> str | None:
@@ -138,7 +159,9 @@ def explanation(findings: Findings, run: str) -> str:
             "",
         ]
     if not findings:
-        lines += [NOTHING_FOUND, ""]
+        hidden = uncertain_cause(findings)
+        told = NOTHING_FOUND if hidden is None else f"no cause of lost time is certain; {hidden}"
+        lines += [wrapped(told, _WIDTH, "  "), ""]
     lines += _meanings(findings)
     lines += [
         wrapped(f"{OTHER_VERDICTS[verdict]:<{_LABEL_WIDTH}}{text}", _WIDTH, " " * _LABEL_WIDTH)
