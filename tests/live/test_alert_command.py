@@ -113,7 +113,13 @@ def test_the_exit_code_is_whether_an_alert_fired(
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["state"] for each in found] == states
     assert execute(command) == code
-    assert len(capsys.readouterr().out.splitlines()) == len(states)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert (line == "no alert is active: 1 rule") == (states == [])
+    # A folder of runs, which has none yet.
+    (tmp_path / "runs").mkdir()
+    assert execute([*command, str(tmp_path / "runs")]) == code
+    (line,) = capsys.readouterr().out.splitlines()
+    assert (line == "no alert is active: 1 rule, 0 runs") == (states == [])
 
 
 @pytest.mark.slow
@@ -193,7 +199,10 @@ def test_a_planted_regression_of_results_raises_an_alert(
 
 
 def test_quiet_results_raise_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(["alert", str(results(tmp_path, [1.0] * 13))]) == 0
+    folder = str(results(tmp_path, [1.0] * 13))
+    assert execute(["alert", folder, "--once"]) == 0
+    assert capsys.readouterr().out == "no alert is active: 1 rule, 13 results\n"
+    assert execute(["alert", folder, "--json"]) == 0
     assert capsys.readouterr().out == ""
 
 

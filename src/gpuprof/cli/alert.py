@@ -85,15 +85,18 @@ def alert(options: AlertOptions) -> None:
     a target, apply the rules to the machine. Exit with 1 if an alert fired, with 0 if none did,
     with 2 for bad input, such as a RUN that has ended.
     """
-    from gpuprof.live.alerts.results import has_results
+    from gpuprof.live.alerts.results import results_of
     from gpuprof.live.alerts.rules import BUILT_IN_RULES
     from gpuprof.live.alerts.rules_file import read_rules
 
     rules = BUILT_IN_RULES if options.rules is None else read_rules(Path(options.rules))
     printed = _Printed(options)
     with contextlib.closing(printed):
-        if options.target is not None and Path(options.target).is_dir() and has_results(Path(options.target)):
-            _of_results(Path(options.target), rules, printed)
+        folder = (
+            Path(options.target) if options.target is not None and Path(options.target).is_dir() else None
+        )
+        if folder is not None and (results := results_of(folder)):
+            _of_results(folder, results, rules, printed)
         else:
             _of_programs(options, rules, printed)
     click.get_current_context().exit(EXIT_FIRED if printed.fired else 0)
@@ -122,18 +125,24 @@ class _Printed:
         if self._webhook is not None:
             self._webhook.send(document)
 
+    def show_none(self, checked: str) -> None:
+        """Print that no alert fired, and what was checked: an empty output could also be a wrong target."""
+        if not self.fired and not self._as_json:
+            click.echo(f"no alert is active: {checked}")
+
     def close(self) -> None:
         if self._webhook is not None:
             close_webhook(self._webhook)
 
 
-def _of_results(folder: Path, rules: tuple[AlertRule, ...], printed: _Printed) -> None:
+def _of_results(folder: Path, results: list[Path], rules: tuple[AlertRule, ...], printed: _Printed) -> None:
     from gpuprof.live.alerts.results import result_alerts
     from gpuprof.live.alerts.rules import RegressionRule
 
     rule = next((each for each in rules if isinstance(each, RegressionRule)), None)
-    for each in () if rule is None else result_alerts(folder, rule):
+    for each in () if rule is None else result_alerts(folder, results, rule):
         printed.show("", each)
+    printed.show_none(f"{counted(int(rule is not None), 'rule')}, {counted(len(results), 'result')}")
 
 
 def _of_programs(options: AlertOptions, rules: tuple[AlertRule, ...], printed: _Printed) -> None:
@@ -146,11 +155,17 @@ def _of_programs(options: AlertOptions, rules: tuple[AlertRule, ...], printed: _
     with contextlib.closing(feeds), terminated_like_interrupted(), contextlib.suppress(KeyboardInterrupt):
         while True:
             time.sleep(options.interval)
+            sources = 0
             for source, snapshot in feeds.poll():
+                sources += 1
                 for each in watch.update(source, snapshot):
                     printed.show(source, each)
             for source in feeds.ended:
                 for each in watch.forget(source):
                     printed.show(source, each)
+            if options.once:
+                # Among several sources, the first one is the machine.
+                runs = f", {counted(sources - 1, 'run')}" if feeds.is_folder else ""
+                printed.show_none(f"{counted(len(rules), 'rule')}{runs}")
             if options.once or feeds.is_over:
                 return

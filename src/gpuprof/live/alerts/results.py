@@ -16,18 +16,17 @@ from gpuprof.live.alerts.figures import AlertSubject, SubjectKind
 from gpuprof.live.alerts.rules import RegressionRule
 
 
-def has_results(folder: Path) -> bool:
-    """Whether a folder has result files of `gpuprof bench`."""
-    return bool(_results(folder))
+def results_of(folder: Path) -> list[Path]:
+    """Return the result files of `gpuprof bench` in a folder."""
+    return [each for each in sorted(folder.glob("*.json")) if _is_result(each)]
 
 
-def result_alerts(folder: Path, rule: RegressionRule) -> tuple[Alert, ...]:
-    """Return the metrics that are worse in the newest file than in those since the last change point.
+def result_alerts(folder: Path, readable: list[Path], rule: RegressionRule) -> tuple[Alert, ...]:
+    """Return the metrics that are worse in the newest file of a folder than in those since the last change.
 
-    The intervals include the variation between files. The margins are those of `gpuprof gate`, which differ
-    by metric. Files that are no results are left out. Raises BenchmarkError for a single result.
+    `readable` are its results. The intervals include the variation between files. The margins are those of
+    `gpuprof gate`, which differ by metric. Raises BenchmarkError for a single result.
     """
-    readable = _results(folder)
     if len(readable) < 2:
         raise BenchmarkError(
             "one_result",
@@ -62,10 +61,6 @@ def _alert(row: GateRow, rule: RegressionRule, newest: Path) -> Alert:
         values,
         begin_unix_ns=time.time_ns(),
     )
-
-
-def _results(folder: Path) -> list[Path]:
-    return [each for each in sorted(folder.glob("*.json")) if _is_result(each)]
 
 
 def _is_result(path: Path) -> bool:
