@@ -80,7 +80,9 @@ def id_of(served: Served, path: str) -> str:
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "169.254.169.254"]
 )
 def test_a_foreign_host_is_refused(served: Served, host: str) -> None:
-    assert served.get("/", Host=host)[0] == 421
+    status, _, body = served.get("/", Host=host)
+    assert status == 421
+    assert b"; hint: open http://127.0.0.1:" in body
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
@@ -549,6 +551,21 @@ def test_what_is_damaged_is_listed_with_its_reason(tmp_path: Path) -> None:
         "max_rate.json": "not_json",
         "good.gpuprof": None,
     }
+
+
+def test_texts_of_damaged_entries_have_paths_relative_to_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    newer = record_run(tmp_path / "runs" / "newer.gpuprof")
+    meta: dict[str, Any] = json.loads((newer / "meta.json").read_text(encoding="utf-8"))
+    (newer / "meta.json").write_text(json.dumps(meta | {"format_version": 99}), encoding="utf-8")
+    lacking = json.loads(result_text(0, 10.0, 1))
+    del lacking["results"][0]["settings"]
+    (tmp_path / "runs" / "lacking.json").write_text(json.dumps(lacking), encoding="utf-8")
+    entries = [["runs/newer.gpuprof", "run"], ["runs/lacking.json", "result"]]
+    for (path, _), found in zip(entries, worker.CALLS["digests"](str(tmp_path), entries), strict=True):
+        message = found["problem"][1]
+        assert path in message
+        assert str(tmp_path) not in message
 
 
 def test_a_damaged_run_is_named_by_what_opens_it_and_read_again(

@@ -27,10 +27,16 @@ def _digests(root: str, entries: list[list[str]]) -> list[Plain]:
         try:
             found.append({"digest": digest_of(Path(root), path, ItemKind(kind))})
         except GpuprofError as error:
-            found.append({"problem": [error.code, error.message, error.hint]})
+            found.append({"problem": [error.code, *_in_folder(root, error.message, error.hint)]})
         except Exception as error:
-            found.append({"problem": ["unreadable", f"{type(error).__name__}: {error}"]})
+            found.append({"problem": ["unreadable", *_in_folder(root, f"{type(error).__name__}: {error}")]})
     return found
+
+
+def _in_folder(root: str, *texts: str) -> list[str]:
+    """Return texts in which paths are relative to the served folder, as the page shows all paths."""
+    begin = root.rstrip(os.sep) + os.sep
+    return [text if begin == os.sep else text.replace(begin, "") for text in texts]
 
 
 def _deferred(module: str, name: str) -> Callable[..., Any]:
@@ -86,11 +92,14 @@ _SEE_OUTPUT = "see the output of gpuprof dashboard"
 
 
 def _reply(line: bytes) -> Plain:
+    root = ""
     try:
         request = json.loads(line)
+        root = request["arguments"].get("root", "")
         return {"value": CALLS[request["call"]](**request["arguments"])}
     except GpuprofError as error:
-        return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+        message, hint = _in_folder(root, error.message, error.hint)
+        return {"error": {"code": error.code, "message": message, "hint": hint}}
     except Exception as error:
         traceback.print_exc()
         return {
