@@ -125,7 +125,10 @@ def test_what_is_no_request_is_refused_as_text(serve: Start) -> None:
 )
 def test_a_request_for_a_foreign_host_is_refused(serve: Start, host: str, status: int) -> None:
     server = serve()
-    assert get(server, Host=host.format(port=server.server_port))[0].status == status
+    response, body = get(server, Host=host.format(port=server.server_port))
+    assert response.status == status
+    if status == 421:
+        assert f"; hint: read {server.url}, or serve with --token-file\n" in body.decode()
 
 
 def test_two_host_headers_are_refused(serve: Start) -> None:

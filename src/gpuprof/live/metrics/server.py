@@ -183,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         status = self._status()
         if status is not HTTPStatus.OK:
-            self._respond(status, f"{status.phrase}\n".encode(), _PLAIN)
+            self._respond(status, f"{self._refusal(status)}\n".encode(), _PLAIN)
             return
         text_format = chosen_format(self.headers.get("Accept", ""))
         body = self.server.body(text_format)
@@ -213,6 +213,14 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.token is not None and not self._has_token(self.server.token):
             return HTTPStatus.UNAUTHORIZED
         return HTTPStatus.OK if self.path.partition("?")[0] == PATH else HTTPStatus.NOT_FOUND
+
+    def _refusal(self, status: HTTPStatus) -> str:
+        if status is not HTTPStatus.MISDIRECTED_REQUEST:
+            return status.phrase
+        return (
+            "the header Host names another address than this server's; "
+            f"hint: read {self.server.url}, or serve with --token-file"
+        )
 
     def _has_token(self, token: str) -> bool:
         scheme, _, given = self.headers.get("Authorization", "").partition(" ")
