@@ -5,11 +5,11 @@
     python benchmarks/planted_causes.py --repaired 20 [--cause NAME]... [--steps 20] [--json FILE|-]
 
 Each cause is planted into the training step of a small model (`planted_programs.py`). The slow program is
-recorded and the gain of its repair predicted; then the slow and the repaired program run in turns without a
-recording. `real` is the difference of the medians of a step, with a bootstrap interval of 95%. `contains`:
-the predicted interval contains the real gain; `agrees`: it overlaps that of the real gain; `sign`: both are a
-gain, a loss, or not significant; unknown if only the prediction is significant. Of a bound, the predicted
-interval begins at 0 and has the sign of its upper end.
+recorded and the gain of its repair predicted; before and after that, the slow and the repaired program run in
+turns without a recording. `real` is the difference of the medians of a step, with a bootstrap interval of
+95%. `contains`: the predicted interval contains the real gain; `agrees`: it overlaps that of the real gain;
+`sign`: both are a gain, a loss, or not significant; unknown if only the prediction is significant. Of a
+bound, the predicted interval begins at 0 and has the sign of its upper end.
 
 A replay predicts what is removed or made faster by a known factor. The gains of other causes are those of
 `run.findings(rerun=True)`: measured again (optimizer, threads, subnormal numbers), or bounds (padding, dense
@@ -222,9 +222,13 @@ def measure(name: str, steps: int, pairs: int) -> dict[str, Any]:
     """Record, predict, and measure one cause; times in milliseconds a step."""
     torch.set_num_threads(1)
     cause = CAUSES[name]()
+    # Half of the pairs before the recording: the speed of a shared machine drifts.
+    before = in_turns(cause, pairs // 2)
     found = measured_again(cause, steps) if cause.changes is None else predict(name, cause, steps)
     cause.slow(1)
-    slow, repaired = in_turns(cause, pairs)
+    slow, repaired = (
+        one + more for one, more in zip(before, in_turns(cause, pairs - pairs // 2), strict=True)
+    )
     real = statistics.median(slow) - statistics.median(repaired)
     real_low, real_high = bootstrap(slow, repaired)
     row: dict[str, Any] = {
