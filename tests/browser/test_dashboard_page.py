@@ -167,6 +167,28 @@ def test_days_of_the_history_are_at_midnight_and_no_label_is_on_another(
     assert all(one[1] <= other[0] for one, other in pairwise(sizes))
 
 
+@pytest.mark.texts
+@pytest.mark.parametrize("apart_s", [6, 0.01])
+def test_times_of_results_of_one_minute_have_different_labels(
+    browser: Any, tmp_path: Path, apart_s: float
+) -> None:
+    for number in range(8):
+        text = result_text((5 + apart_s * number) / 86_400, 10.0, number)
+        (tmp_path / f"benchmark_results_{number}.json").write_text(text, encoding="utf-8")
+    size = {"viewport": {"width": 1280, "height": 844}, "timezone_id": "UTC"}
+    with serving(tmp_path) as served:
+        served.read(8)
+        with opened(browser, served.address, **size) as page:
+            page.locator("#by-order").click()
+            page.evaluate(DRAWN)
+            page.locator("#by-time").click()
+            next_frames(page)
+            texts = [text for text, *_ in page.evaluate("window.texts")]
+    times = [text for text in texts if re.fullmatch(r"2026-02-01 00:00(:\d\d)?", text)]
+    assert len(times) == len(set(times))
+    assert len(times) > 2 if apart_s > 1 else times == ["2026-02-01 00:00:05"]
+
+
 def test_the_picture_of_the_history_is_a_png(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:
     with opened(browser, served[0].address) as page:
         page.locator("#changes tbody tr").first.wait_for()

@@ -15,30 +15,34 @@ export function roundTicks(low, high, count) {
   return ticks;
 }
 
-const MINUTES_OF_DAY = 1440;
-const MINUTE_STEPS = [1, 5, 15, 30, 60, 120, 180, 360, 720];
+const DAY_S = 86_400;
+const TIME_STEPS = [1, 2, 5, 10, 15, 30].flatMap((step) => [step, step * 60]).sort((a, b) => a - b);
+const HOUR_STEPS = [1, 2, 3, 6, 12];
 const DAY_STEPS = [1, 2, 3, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365, 730, 1825, 3650];
 
 // Instants of local time from `first` to `last`, about `count` of them: midnights, or round times of shorter ranges.
+// Of a range without two seconds it is the one in the middle: labels have no parts of seconds.
 export function timeTicks(first, last, count) {
-  const steps = [...MINUTE_STEPS, ...DAY_STEPS.map((days) => days * MINUTES_OF_DAY)];
-  const rough = (last - first) / 60_000 / count;
-  const place = steps.findIndex((minutes) => minutes >= rough);
+  const steps = [...TIME_STEPS, ...HOUR_STEPS.map((hours) => hours * 3600), ...DAY_STEPS.map((days) => days * DAY_S)];
+  const rough = (last - first) / 1000 / count;
+  const place = steps.findIndex((seconds) => seconds >= rough);
   // A step that is much longer than asked for may leave one tick, which shows no scale.
-  for (const minutes of [steps.at(place), steps[place - 1]]) {
-    const ticks = minutes ? timesEvery(minutes, first, last) : [];
+  for (const seconds of [steps.at(place), steps[place - 1]]) {
+    const ticks = seconds ? timesEvery(seconds, first, last) : [];
     if (ticks.length > 1) return ticks;
   }
-  return roundTicks(first, last, count);
+  return [(first + last) / 2];
 }
 
-function timesEvery(minutes, first, last) {
+function timesEvery(seconds, first, last) {
   const day = new Date(first);
+  const midnight = new Date(day.getFullYear(), day.getMonth(), day.getDate());
   const ticks = [];
-  for (let number = 0; ; number++) {
-    const [days, rest] = [Math.floor((number * minutes) / MINUTES_OF_DAY), (number * minutes) % MINUTES_OF_DAY];
-    // Days of a change of the clock have other lengths.
-    const tick = new Date(day.getFullYear(), day.getMonth(), day.getDate() + days, 0, rest).getTime();
+  // Days of a change of the clock have other lengths: two hours at most.
+  const begin = Math.floor((first - midnight) / 1000 / seconds) - Math.ceil(7200 / seconds);
+  for (let number = Math.max(0, begin); ; number++) {
+    const [days, rest] = [Math.floor((number * seconds) / DAY_S), (number * seconds) % DAY_S];
+    const tick = new Date(day.getFullYear(), day.getMonth(), day.getDate() + days, 0, 0, rest).getTime();
     if (!(tick <= last)) return ticks;
     if (tick >= first) ticks.push(tick);
   }

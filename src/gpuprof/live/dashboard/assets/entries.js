@@ -13,10 +13,12 @@ const KIND_NAMES = {
   gate: "Gates",
   result: "Other files",
 };
-const DATES = new Intl.DateTimeFormat("en-CA", { dateStyle: "short", timeStyle: "short", hourCycle: "h23" });
+const [DATES, DATES_WITH_SECONDS] = ["short", "medium"].map(
+  (timeStyle) => new Intl.DateTimeFormat("en-CA", { dateStyle: "short", timeStyle, hourCycle: "h23" }),
+);
 
-export function formatDate(ms) {
-  return DATES.format(ms).replace(",", "");
+export function formatDate(ms, { hasSeconds = false } = {}) {
+  return (hasSeconds ? DATES_WITH_SECONDS : DATES).format(ms).replace(",", "");
 }
 
 const COLUMNS = [

@@ -188,7 +188,10 @@ function xTicks(history, [first, last]) {
       .filter(Number.isInteger)
       .map((tick) => [tick, String(tick + 1)]);
   const isShort = last - first < 3 * 86_400_000;
-  return timeTicks(first, last, count).map((tick) => [tick, isShort ? formatDate(tick) : DAYS.format(tick)]);
+  const ticks = timeTicks(first, last, count);
+  if (!isShort) return ticks.map((tick) => [tick, DAYS.format(tick)]);
+  const hasSeconds = ticks.some((tick) => tick % 60_000 !== 0);
+  return ticks.map((tick) => [tick, formatDate(tick, { hasSeconds })]);
 }
 
 function linesOf(history, series, color) {
