@@ -163,7 +163,7 @@ def test_no_server_is_one_line(scheme: str, tmp_path: Path, capfd: pytest.Captur
         target = server_target(f"{scheme}://127.0.0.1:{port}/m", model="m")
         with pytest.raises(BenchmarkError) as caught:
             drive_server(target, np.zeros(1, np.int64), tmp_path, DriveSettings())
-    assert caught.value.code == ("no_metadata" if scheme == "kserve+http" else "no_server")
+    assert caught.value.code == "no_server"
     assert caught.value.hint
     assert capfd.readouterr() == ("", "")
 

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from gpuprof.errors import BenchmarkError, UnavailableError
 from gpuprof.load.requests import RequestStatus
-from gpuprof.load.targets.address import ServerAddress
 
 
 class ResponseLog(Protocol):
@@ -61,16 +60,6 @@ def client_failed(code: int) -> BenchmarkError:
         "client_failed",
         f"the client's process ended before the load did ({end_of_process(code)})",
         hint="check whether the machine ran out of memory" if is_killed else "see its output above",
-    )
-
-
-def unreachable(address: ServerAddress, error: Exception | None) -> BenchmarkError:
-    """Return the error of a server that accepts no connection."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-    return BenchmarkError(
-        "no_server",
-        f"no server responds at {address.authority}: {reason}",
-        hint="start it, or check the port",
     )
 
 

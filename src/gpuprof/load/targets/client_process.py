@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from gpuprof.load.driver import PROGRESS_EVERY_S, DrivenLoad, DriveSettings
 from gpuprof.load.requests import REQUEST, Nanoseconds, RequestStatus, rows_of
 from gpuprof.load.targets.client import Client, OnEnd, client_failed
 from gpuprof.load.targets.clients import make_client
+from gpuprof.load.targets.connection_errors import no_file
 from gpuprof.load.targets.event_loop import ClosedLoop, OpenLoop, RequestLoop, run_event_loop
 from gpuprof.load.targets.http import HttpClient
 from gpuprof.load.targets.openai import OpenAiClient
@@ -43,6 +45,8 @@ LOG, TOKENS = "requests.log", "tokens.bin"
 _TARGET, _PLAN, _OFFSETS, _RELEASED = "target.json", "plan.json", "offsets.npy", "released.npy"
 _LEAD_NS = 50_000_000  # from the connection to the first planned request
 _CLOSING_S = 10.0
+_CANNOT_START = "the client of the load cannot start"
+_OWN_FILES = 16  # of an event loop, a log and a first connection
 
 
 class LoopPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,10 +82,16 @@ def _main(folder: Path) -> None:
     _raise_file_limit()
     summary = ClientSummary()
     try:
+        _check_file_limit()
         run_event_loop(lambda: _send(folder, summary))
     except GpuprofError as error:
         summary.error = (error.code, error.message, error.hint)
         summary.is_unavailable = isinstance(error, UnavailableError)
+    except OSError as error:
+        limit = no_file(error, _CANNOT_START)
+        if limit is None:
+            raise
+        summary.error = (limit.code, limit.message, limit.hint)
     summary.cpu_s = time.process_time()
     sys.stdout.buffer.write(msgspec.json.encode(summary))
 
@@ -93,6 +103,13 @@ def _raise_file_limit() -> None:
 
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _check_file_limit() -> None:
+    """Raise OSError where files would run out while uvloop starts, which prints warnings then."""
+    with contextlib.ExitStack() as opened:
+        for _ in range(_OWN_FILES):
+            opened.callback(os.close, os.dup(sys.stdin.fileno()))
 
 
 async def _send(folder: Path, summary: ClientSummary) -> None:
@@ -217,10 +234,7 @@ def _run(
     np.save(folder / _OFFSETS, np.ascontiguousarray(arrivals_ns, np.int64))
     command = module_command("gpuprof.load.targets.client_process", str(folder))
     interrupted_ns = None
-    # In a session of its own, so that Ctrl-C reaches this process alone.
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    ) as process:
+    with _started(command) as process:
         try:
             _watch(process, folder / LOG, settings)
         except KeyboardInterrupt:
@@ -239,6 +253,19 @@ def _run(
         )
     summary = _summary(output)
     return ServerLoad(_driven(folder, summary, interrupted_ns), read_tokens(folder / TOKENS), summary)
+
+
+def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start the client in a session of its own, so that Ctrl-C reaches this process alone."""
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+    except OSError as error:
+        limit = no_file(error, _CANNOT_START)
+        if limit is None:
+            raise
+        raise limit from error
 
 
 def _watch(process: subprocess.Popen[bytes], log: Path, settings: DriveSettings) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.client import Client, OnEnd, load_package
+from gpuprof.load.targets.connection_errors import no_file
 
 
 class ReadyRequests(Protocol):
@@ -28,7 +29,8 @@ def paced_file(pacer: ReadyRequests) -> int:
     try:
         return pacer.fileno()
     except OSError as error:
-        raise no_thread("the thread that waits for the next request cannot be started", error) from error
+        what = "the thread that waits for the next request cannot be started"
+        raise no_file(error, what) or no_thread(what, error) from error
 
 
 def no_thread(message: str, error: BaseException) -> BenchmarkError:

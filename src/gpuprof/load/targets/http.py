@@ -21,7 +21,8 @@ from typing import Any
 from gpuprof import _native
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.address import ServerAddress
-from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package, unreachable
+from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package
+from gpuprof.load.targets.connection_errors import unreachable
 from gpuprof.load.targets.statuses import status_of_code, status_of_error
 from gpuprof.load.targets.steady_sockets import SteadySockets
 from gpuprof.load.targets.tls import client_context
@@ -283,7 +284,7 @@ class HttpClient:
                 self._idle.append(connection)
                 self._open_steady()
                 return
-        raise unreachable(self._address, error) from error
+        raise unreachable(self._address, error, self._timeout_s) from error
 
     def _open_steady(self) -> None:
         if self.is_encrypted or not isinstance(self._log, _native.RequestLog):

@@ -8,15 +8,18 @@ import os
 from collections import deque
 from typing import Any
 
+from gpuprof.errors import BenchmarkError
 from gpuprof.load.requests import RequestStatus
 from gpuprof.load.targets.address import ServerAddress
-from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package, unreachable
+from gpuprof.load.targets.client import OnEnd, ResponseLog, load_package
+from gpuprof.load.targets.connection_errors import unreachable
 from gpuprof.load.targets.http import CONCURRENCY, TIMEOUT_S
 from gpuprof.load.targets.kserve_http import KServeInputs, no_metadata
 from gpuprof.load.targets.kserve_messages import INFER, METADATA, infer_request, message_class
 from gpuprof.load.targets.tensors import split_model, tensor_inputs
 from gpuprof.load.targets.tls import root_certificates
 
+_LONGEST_WAIT_S = 5.0  # for a channel
 # Of gRPC's codes, by their numbers.
 _OF_CODE = {
     4: RequestStatus.TIMEOUT,  # DEADLINE_EXCEEDED
@@ -67,21 +70,48 @@ class KServeGrpcClient:
 
     async def open(self) -> None:
         """Connect, and make the request from the model's description; raises BenchmarkError."""
-        error: Exception | None = None
+        error: BenchmarkError | None = None
         for server in self._address.resolved:
+            try:
+                await self._check_port(server)
+            except (OSError, asyncio.TimeoutError) as raised:
+                error = unreachable(self._address, raised, self._timeout_s)
+                continue
             host = f"ipv6:[{server}]" if ":" in server else f"ipv4:{server}"
             self._channel = self._new_channel(f"{host}:{self._address.port}")
+            wait_s = min(self._timeout_s, _LONGEST_WAIT_S)
             try:
-                await asyncio.wait_for(self._channel.channel_ready(), min(self._timeout_s, 5.0))
-            except asyncio.TimeoutError as raised:
-                error = raised
+                await asyncio.wait_for(self._channel.channel_ready(), wait_s)
+            except asyncio.TimeoutError:
+                error = self._not_ready(wait_s)
                 await self._channel.close()
             else:
                 await self._describe()
                 # Without serializers: bytes go in and come out.
                 self._infer = self._channel.unary_unary(INFER)
                 return
-        raise unreachable(self._address, error) from error
+        raise error or unreachable(self._address, None, self._timeout_s)
+
+    async def _check_port(self, server: str) -> None:
+        """Open and close a connection: gRPC tries again without end, and its channel has no cause."""
+        opening = asyncio.get_running_loop().create_connection(asyncio.Protocol, server, self._address.port)
+        transport, _ = await asyncio.wait_for(opening, self._timeout_s)
+        transport.close()
+
+    def _not_ready(self, waited_s: float) -> BenchmarkError:
+        """Return the error of a server that accepts a connection, and no channel of gRPC."""
+        where = self._address.authority
+        if self._address.is_encrypted:
+            return BenchmarkError(
+                "no_server",
+                f"no server responds at {where}: no gRPC over TLS within {waited_s:g} s",
+                hint="check the certificate (--ca FILE), or use kserve+grpc:// if it is not encrypted",
+            )
+        return BenchmarkError(
+            "no_server",
+            f"no server responds at {where}: no gRPC within {waited_s:g} s",
+            hint="check that the port is that of gRPC, or use kserve+grpcs:// if it is encrypted",
+        )
 
     def _new_channel(self, server: str) -> Any:
         """Return a channel to an IP address; the certificate is that of the host's name."""
@@ -102,7 +132,8 @@ class KServeGrpcClient:
         except (self._grpc.AioRpcError, asyncio.TimeoutError) as error:
             await self._channel.close()
             code = getattr(error, "code", None)
-            raise no_metadata(self._address, code().name if code else type(error).__name__) from error
+            cause = code().name if code else f"no response within {self._timeout_s:g} s"
+            raise no_metadata(self._address, cause) from error
         found = message_class("ModelMetadataResponse").FromString(received)
         inputs = tensor_inputs(found.inputs, self._asked.batch, self._asked.shapes)
         if not inputs:

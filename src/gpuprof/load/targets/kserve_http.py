@@ -15,6 +15,7 @@ import msgspec
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.targets.address import ServerAddress, WireProtocol
 from gpuprof.load.targets.bodies import Body, BodyMix
+from gpuprof.load.targets.connection_errors import unreachable
 from gpuprof.load.targets.http_requests import HttpRequests
 from gpuprof.load.targets.tensors import TensorInput, split_model, tensor_inputs
 from gpuprof.load.targets.tls import client_context
@@ -22,6 +23,7 @@ from gpuprof.load.targets.tls import client_context
 _LENGTH_HEADER = "Inference-Header-Content-Length"
 _LONGEST_METADATA = 1 << 20
 _HEAD_END = b"\r\n\r\n"
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})")
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*(?:\r\n|$)", re.IGNORECASE)
 
 
@@ -56,33 +58,47 @@ async def described_inputs(
     address: ServerAddress, asked: KServeInputs, timeout_s: float
 ) -> list[TensorInput]:
     """Return the inputs of a model as its server describes them; raises BenchmarkError."""
-    path = model_path(address)
+    reader, writer = await _connect(address, timeout_s)
     try:
-        code, content = await asyncio.wait_for(_get(address, path), timeout_s)
-        found = msgspec.json.decode(content, type=_Metadata) if code == 200 else None
-    except (OSError, asyncio.TimeoutError, ValueError, asyncio.IncompleteReadError) as error:
-        raise no_metadata(address, type(error).__name__) from error
-    if found is None or not found.inputs:
-        raise no_metadata(address, f"the status code is {code}" if code != 200 else "it has no inputs")
-    return tensor_inputs(found.inputs, asked.batch, asked.shapes)
+        received = await asyncio.wait_for(_get(address, model_path(address), reader, writer), timeout_s)
+    except asyncio.TimeoutError as error:
+        raise no_metadata(address, f"no response within {timeout_s:g} s") from error
+    except OSError as error:
+        raise no_metadata(address, "it closed the connection before a response") from error
+    return tensor_inputs(_inputs_of(address, received), asked.batch, asked.shapes)
 
 
-def no_metadata(address: ServerAddress, reason: str) -> BenchmarkError:
+def no_metadata(address: ServerAddress, reason: str, hint: str = "") -> BenchmarkError:
     """Return the error of a server that does not describe the model."""
     is_grpc = address.protocol is WireProtocol.KSERVE_GRPC
     return BenchmarkError(
         "no_metadata",
         f"{address.authority} does not describe the model of {address.path}: {reason}",
-        hint="check the name of the model" + ("" if is_grpc else ", or give --body"),
+        hint=hint or "check the name of the model" + ("" if is_grpc else ", or give --body"),
     )
 
 
-async def _get(address: ServerAddress, path: str) -> tuple[int, bytes]:
-    """Return code and body of one request on a connection of its own, as HTTP/1.0 frames it."""
-    reader, writer = await asyncio.open_connection(
-        address.resolved[0], address.port, ssl=client_context(address),
-        server_hostname=address.host if address.is_encrypted else None,
-    )  # fmt: skip
+async def _connect(
+    address: ServerAddress, timeout_s: float
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection to the first of the addresses that accepts one; raises BenchmarkError."""
+    error: Exception | None = None
+    for server in address.resolved:
+        opening = asyncio.open_connection(
+            server, address.port, ssl=client_context(address),
+            server_hostname=address.host if address.is_encrypted else None,
+        )  # fmt: skip
+        try:
+            return await asyncio.wait_for(opening, timeout_s)
+        except (OSError, asyncio.TimeoutError) as raised:
+            error = raised
+    raise unreachable(address, error, timeout_s) from error
+
+
+async def _get(
+    address: ServerAddress, path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> bytes:
+    """Return the response to one request on a connection of its own, as HTTP/1.0 frames it."""
     try:
         request = f"GET {path} HTTP/1.0\r\nHost: {address.authority}\r\nConnection: close\r\n\r\n"
         writer.write(request.encode())
@@ -90,12 +106,30 @@ async def _get(address: ServerAddress, path: str) -> tuple[int, bytes]:
         while not _is_complete(received) and (more := await reader.read(_LONGEST_METADATA)):
             received += more
             if len(received) > _LONGEST_METADATA:
-                raise ValueError(len(received))
+                raise no_metadata(address, f"the response is longer than {_LONGEST_METADATA >> 20} MiB")
     finally:
         writer.close()
-    head, _, body = received.partition(_HEAD_END)
-    words = head.split(None, 2)
-    return (int(words[1]) if len(words) > 1 else 0), body
+    return received
+
+
+def _inputs_of(address: ServerAddress, received: bytes) -> list[_Described]:
+    """Return the inputs in a response; raises BenchmarkError for a response without any."""
+    if not received:
+        raise no_metadata(address, "it closed the connection before a response")
+    status = _STATUS_LINE.match(received)
+    if status is None:
+        encrypted = "s" if address.is_encrypted else ""
+        hint = f"check that the port is that of HTTP, or use kserve+grpc{encrypted}:// for that of gRPC"
+        raise no_metadata(address, "its response is not HTTP/1", hint)
+    if status[1] != b"200":
+        raise no_metadata(address, f"the status code is {status[1].decode()}")
+    try:
+        found = msgspec.json.decode(received.partition(_HEAD_END)[2], type=_Metadata)
+    except ValueError as error:
+        raise no_metadata(address, "its response is not the JSON of a description") from error
+    if not found.inputs:
+        raise no_metadata(address, "it has no inputs")
+    return found.inputs
 
 
 def _is_complete(received: bytes) -> bool:
