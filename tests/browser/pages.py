@@ -117,3 +117,37 @@ def next_frames(page: Any) -> None:
 def background(page: Any) -> str:
     color: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return color
+
+
+# For each plot of plotly what its buttons cover, and their contrast with the page.
+BUTTONS = r"""() => {
+    const box = (each) => each.getBoundingClientRect();
+    const meets = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    const linear = (part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    const light = (color) => {
+        const [r, g, b] = color.match(/[\d.]+/g).map((each) => linear(each / 255));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+    };
+    const page = light(getComputedStyle(document.body).backgroundColor);
+    const drawn = ".legend, .nsewdrag, .xtick text, .ytick text, .annotation, .textpoint";
+    return [...document.querySelectorAll(".js-plotly-plot")].map((plot) => {
+        const buttons = box(plot.querySelector(".modebar"));
+        const covered = [...plot.querySelectorAll(drawn)].filter((each) => meets(buttons, box(each)));
+        const symbols = [...plot.querySelectorAll(".modebar-btn path")];
+        const lights = symbols.map((each) => light(getComputedStyle(each).fill));
+        return {
+            height: buttons.height,
+            covered: covered.map((each) => each.classList.value),
+            contrast: Math.min(...lights.map((each) => Math.max(each, page) / Math.min(each, page))),
+        };
+    });
+}"""
+LEAST_CONTRAST = 3  # of symbols, by WCAG
+
+
+def check_buttons(page: Any, plots: int) -> None:
+    """Fail where buttons of a plot cover what it draws, or can hardly be seen."""
+    found = page.evaluate(BUTTONS)
+    assert len(found) == plots
+    assert [each["covered"] for each in found] == [[]] * plots
+    assert all(each["height"] > 0 and each["contrast"] >= LEAST_CONTRAST for each in found), found

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from batches import batch_of
 from comparison_documents import HOSTILE, document, everything_failed, failed, typed
-from pages import background, next_frames
+from pages import background, check_buttons, next_frames
 
 from gpuprof.bench.compare.document import document_from
 from gpuprof.bench.config import JobSettings, SystemSpec
@@ -113,6 +113,12 @@ def test_plots_have_the_colors_of_the_theme(open_page: Any, usual: str) -> None:
     assert colors() == light
     assert (dark[0], light[0]) == ("rgb(20, 23, 28)", "rgb(255, 255, 255)")
     assert dark[1] == dark[2] != light[1] == light[2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_buttons_of_plots_cover_nothing_and_are_visible(open_page: Any, usual: str, theme: str) -> None:
+    page = open_page(usual, viewport={"width": 400, "height": 844}, color_scheme=theme)
+    check_buttons(page, len(PLOTS))
 
 
 def test_a_narrow_window_scrolls_down_only(open_page: Any, usual: str) -> None:

@@ -23,7 +23,18 @@ from gpuprof.render.page import escaped, html_table, page_style, policy
 UNAVAILABLE = "unavailable"
 _SECONDS_PER_HOUR = 3_600
 _TEXT, _GRID = "#7a828e", "rgba(128,128,128,0.3)"
-_STYLE = "section { margin-block: 24px; overflow-x: auto; }"
+_STYLE = (
+    "section { margin-block: 24px; overflow-x: auto; }"
+    # Plotly sets its own colors for these, which are hard to see on a dark page.
+    " .modebar-group { background: var(--page) !important; }"
+    " .modebar-btn .icon path { fill: var(--quiet) !important; }"
+    " .modebar-btn:is(.active, :hover, :focus-visible) .icon path { fill: var(--accent) !important; }"
+)
+_CONFIG = {
+    "responsive": True,
+    "displaylogo": False,
+    "modeBarButtons": [["zoom2d", "resetScale2d", "toImage"]],
+}
 # Plotly's own, one for each plot; what users named is escaped in them.
 _SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
 
@@ -216,14 +227,15 @@ def _plot(traces: list[dict[str, Any]], x: str, y: str) -> str:
         xaxis={"title": x, "automargin": True, **axes},
         yaxis={"title": y, **axes},
         height=360,
-        margin={"l": 60, "r": 20, "t": 20, "b": 50},
+        # The buttons have a row above what is drawn, and the legend one or more below it.
+        margin={"l": 60, "r": 20, "t": 36, "b": 50},
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": _TEXT},
-        legend={"orientation": "h", "y": 1.1},
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
     )
-    text: str = figure.to_html(full_html=False, include_plotlyjs=False, config={"responsive": True})
+    text: str = figure.to_html(full_html=False, include_plotlyjs=False, config=_CONFIG)
     return text
 
 
