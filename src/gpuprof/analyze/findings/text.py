@@ -131,8 +131,8 @@ def uncertain_cause(findings: Findings) -> str | None:
     share = format_share(largest.largest_ns / whole_ns)
     name = RULES.text(largest.rule.value, {})
     return (
-        f"{name}: at most {format_duration(largest.largest_ns)} of the mean step ({share}), but the steps vary "
-        f"by {format_duration(largest.least_ns)}; record more steps, on a machine with nothing else to do"
+        f"{name}: at most {format_duration(largest.largest_ns)} of the mean step ({share}), but the steps "
+        f"vary by {format_duration(largest.least_ns)}; record more steps, with nothing else on the machine"
     )
 
 
