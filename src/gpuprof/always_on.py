@@ -17,12 +17,11 @@ from gpuprof.errors import RecordingError
 from gpuprof.opened_run import Run
 from gpuprof.record.environment import environment_for
 from gpuprof.record.options import RecordingOptions
-from gpuprof.record.recording_folder import LOCK_FILE
+from gpuprof.record.recording_folder import LOCK_FILE, DiskFullError
 from gpuprof.record.window_options import WindowOptions
 from gpuprof.record.window_sampler import WindowRecorder
 from gpuprof.run.windows import (
     FOLDER_SUFFIX,
-    DiskFullError,
     create_windows,
     finish,
     keep_windows,

@@ -117,6 +117,32 @@ def test_a_program_on_a_full_disk_runs_without_windows(
     assert not (tmp_path / "p.windows").exists()
 
 
+@pytest.mark.parametrize("fits", [0, 1])
+def test_a_program_on_a_full_disk_runs_unrecorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], fits: int
+) -> None:
+    make, made = Path.mkdir, []
+
+    def full(path: Path, *arguments: bool, **options: bool) -> None:
+        if path.is_relative_to("p.gpuprof"):
+            made.append(path)
+            if len(made) > fits:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        make(path, *arguments, **options)
+
+    (tmp_path / "p.py").write_text("import sys; print('ran'); sys.exit(3)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pathlib.Path.mkdir", full)
+    assert execute(["run", "p.py"]) == 3
+    shown = capfd.readouterr()
+    assert shown.out == "ran\n"
+    assert shown.err == (
+        "gpuprof: the program runs without being recorded: cannot make p.gpuprof: No space left on device; "
+        "hint: free disk space\n"
+    )
+    assert not (tmp_path / "p.gpuprof").exists()
+
+
 @pytest.mark.slow
 def test_a_killed_program_keeps_its_windows(tmp_path: Path) -> None:
     done = run(tmp_path, "kill")

@@ -23,8 +23,22 @@ LOCK_FILE = "recording.lock"
 SEGMENTS = "segments"
 
 
+class DiskFullError(RecordingError):
+    """The disk has no room for a folder. A program can run without a recording."""
+
+
+def disk_full(path: Path, error: BaseException) -> DiskFullError | None:
+    """Return the error of a folder on a disk, or in a quota, without room; None for other causes."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    return DiskFullError("cannot_write", f"cannot make {path}: {error.strerror}", hint="free disk space")
+
+
 def create_folder(path: Path) -> None:
-    """Make the run's folder. Raises RecordingError with a hint when it exists or cannot be made."""
+    """Make the run's folder.
+
+    Raises RecordingError with a hint when it exists or cannot be made, DiskFullError on a full disk.
+    """
     try:
         path.mkdir(parents=False)
         (path / SEGMENTS).mkdir()
@@ -39,6 +53,10 @@ def create_folder(path: Path) -> None:
                 f"{path.parent} does not exist",
                 hint="make it, or specify another folder",
             ) from None
+        if (full := disk_full(path, error)) is not None:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+            raise full from None
         reason = error.strerror if isinstance(error, OSError) else error
         raise RecordingError(
             "cannot_write",

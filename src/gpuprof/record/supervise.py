@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from gpuprof.record.recording_folder import (
     LOCK_FILE,
     RECORDING_FILE,
     SEGMENTS,
+    DiskFullError,
     create_folder,
     is_marked_refused,
 )
@@ -61,14 +63,20 @@ def run_program(
     is full already the program still runs, unrecorded, and the folder is removed.
     """
     path = target_path(target, is_module=is_module, out=out)
-    create_folder(path)
+    command = program_command(target, arguments, is_module=is_module)
+    try:
+        create_folder(path)
+    except DiskFullError as error:
+        # The program is worth more than its profile. A closed standard error does not stop it either.
+        with contextlib.suppress(OSError):
+            print(f"gpuprof: the program runs without being recorded: {error}", file=sys.stderr, flush=True)
+        return ProgramResult(run_command(command, dict(os.environ)), path, was_refused=True)
     described = {
         "out": str(path.resolve()),
         "options": options.to_plain(),
         "target": target,
         "arguments": list(arguments),
     }
-    command = program_command(target, arguments, is_module=is_module)
     exit_code = run_command(command, environment_for(described), meanwhile)
     was_refused = is_marked_refused(path)
     if not (path / RECORDING_FILE).exists():

@@ -8,7 +8,6 @@ killed, the next reader of the folder does what it left.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -22,7 +21,13 @@ from typing import Any
 
 from gpuprof.errors import RunError
 from gpuprof.record.helper_process import WITHOUT_CURRENT_FOLDER
-from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, exclusive, write_json
+from gpuprof.record.recording_folder import (
+    LOCK_FILE,
+    RECORDING_FILE,
+    disk_full,
+    exclusive,
+    write_json,
+)
 from gpuprof.record.window_options import WindowOptions
 from gpuprof.record.window_sampler import PROGRAM_FILE, WINDOW_FILE, WINDOW_SUFFIX
 from gpuprof.run.writer import close_run, preload
@@ -33,10 +38,6 @@ _KEEPER_LOCK = "keeper.lock"
 _PERIOD_S = 0.5
 _LONGEST_START_S = 30.0
 _MOST_TRIES = 3  # to close a window; a full disk may have room later
-
-
-class DiskFullError(RunError):
-    """The disk has no room for a folder of windows. A program can run without them."""
 
 
 @dataclass
@@ -225,10 +226,8 @@ def create_windows(folder: Path, options: WindowOptions, command: list[str]) -> 
         with contextlib.suppress(OSError):
             (folder / INDEX_FILE).unlink(missing_ok=True)
             folder.rmdir()
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError(
-                "cannot_write", f"cannot make {folder}: {error.strerror}", hint="free disk space"
-            ) from None
+        if (full := disk_full(folder, error)) is not None:
+            raise full from None
         raise RunError(
             "cannot_write",
             f"cannot make {folder}: {error.strerror}",
