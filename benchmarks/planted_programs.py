@@ -362,12 +362,15 @@ class Fp32LayerNorm(torch.nn.LayerNorm):
 
 
 class Layers(torch.nn.Module):
-    """Normalization layers before a product in bfloat16, which has most of the FLOPs."""
+    """Normalization layers before a product in bfloat16, which has most of the FLOPs.
+
+    It is small: processors without instructions for bfloat16 need long for it.
+    """
 
     def __init__(self, kind: type[torch.nn.LayerNorm], dtype: torch.dtype) -> None:
         super().__init__()
-        norms = [kind(512, dtype=dtype) for _ in range(8)]
-        product = torch.nn.Linear(512, 512, dtype=torch.bfloat16)
+        norms = [kind(512, dtype=dtype) for _ in range(24)]
+        product = torch.nn.Linear(512, 128, dtype=torch.bfloat16)
         self.layers = torch.nn.Sequential(*norms, product)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:

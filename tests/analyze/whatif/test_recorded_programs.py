@@ -13,6 +13,7 @@ from refusals import refused
 
 import gpuprof
 from gpuprof.analyze.whatif.program import RecordedProcess, ReplayRules
+from gpuprof.analyze.whatif.step_gain import HIDDEN_ERROR
 from gpuprof.errors import RunError
 
 
@@ -105,6 +106,29 @@ def test_time_of_a_thread_that_nothing_waits_for_is_no_gain(tmp_path: Path) -> N
     found = run.whatif(remove="fetch")
     assert found.changes[0].thread_ns == time_of(run, "fetch")
     assert (found.low_ns, found.high_ns) == (0, 0)
+
+
+def test_a_removed_thread_that_nothing_waits_for_changes_a_step_by_a_part_of_its_time(tmp_path: Path) -> None:
+    """The other thread takes the interpreter lock and processors: without it, a step differs."""
+
+    def fetch() -> None:
+        with gpuprof.span("fetch"):
+            time.sleep(0.01)
+
+    def program() -> None:
+        for _ in range(6):
+            with gpuprof.span("step"):
+                thread = threading.Thread(target=fetch)
+                thread.start()
+                compute(0.03)
+                thread.join()
+
+    run = recorded(tmp_path, program)
+    step = run.whatif(remove="fetch").step
+    assert step is not None
+    removed_ns = time_of(run, "fetch") / 6
+    assert step.low_ns == pytest.approx(-HIDDEN_ERROR * removed_ns, rel=0.2)
+    assert step.high_ns == pytest.approx(HIDDEN_ERROR * removed_ns, rel=0.2)
 
 
 def test_a_wait_with_an_unknown_cause_makes_the_gain_an_interval(tmp_path: Path) -> None:

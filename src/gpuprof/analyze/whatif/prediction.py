@@ -186,7 +186,7 @@ def replay_changes(
             1.96 * math.hypot(*(each.error_ns * (1 - each.change.remaining) for each in selections))
         )
         gains = (min(kept, dropped, without) - error, max(kept, dropped, without) + error)
-        step = step_gain(program, error) if len(steps) else None
+        step = step_gain(program, error, _removed_ns(selections, steps)) if len(steps) else None
     return WhatIf(
         recorded_ns=recorded,
         low_ns=None if gains is None else gains[0],
@@ -197,6 +197,15 @@ def replay_changes(
         workers=workers,
         contradicted=program.gpu.contradicted,
         step=step,
+    )
+
+
+def _removed_ns(selections: Sequence[Selection], steps: Intervals) -> float:
+    """Return the time on threads in the steps that changes take away."""
+    return sum(
+        float(time.covered_ns(steps.begin_ns, steps.end_ns).sum()) * (1 - each.change.remaining)
+        for each in selections
+        for time in each.by_thread.values()
     )
 
 

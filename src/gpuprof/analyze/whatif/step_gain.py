@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # waits are predicted within 4%, removed computing within 20%: without it, the rest of a step is often faster
 # (benchmarks/planted_causes.py, on two machines).
 REPLAY_ERROR = 0.2
+# Of removed time that other threads hide: its thread still takes processors, memory and the interpreter lock.
+HIDDEN_ERROR = 0.05
 _CONFIDENCE = 0.9
 FEWEST_STEPS = 5  # with less, the interval is the range
 
@@ -32,7 +34,7 @@ class StepGain:
     """The gain of a step: of the mean of `steps` recorded ones. Those of warm-up are left out.
 
     `low_ns` and `high_ns` are a 90% interval: of the ways to replay what is unknown, the variation of the
-    steps, the sampling of stacks, and the error of replays.
+    steps, the sampling of stacks, the error of replays, and the effect of time that other threads hide.
     """
 
     recorded_ns: float
@@ -47,10 +49,11 @@ class StepGain:
         return format_share_range(self.low_ns / whole_ns, self.high_ns / whole_ns)
 
 
-def step_gain(program: ReplayProgram, sampling_error_ns: float) -> StepGain:
+def step_gain(program: ReplayProgram, sampling_error_ns: float, removed_ns: float = 0.0) -> StepGain:
     """Return the gain of a step, with the same three replays as that of the run.
 
-    `sampling_error_ns` is the half width that the sampling of stacks adds to the time of all steps.
+    `sampling_error_ns` is the half width that the sampling of stacks adds to the time of all steps, and
+    `removed_ns` the time on threads that the changes take from all steps.
     """
     count = len(program.steps)
     recorded = program.execute_steps(ReplayRules(is_changed=False))
@@ -62,8 +65,10 @@ def step_gain(program: ReplayProgram, sampling_error_ns: float) -> StepGain:
         unexplained - program.execute_steps(without),
     ]
     low_ns, high_ns = step_interval(gains, sampling_error_ns / count)
+    gained_ns = max(float(each.mean()) for each in gains)
+    hidden_ns = HIDDEN_ERROR * max(removed_ns / count - max(gained_ns, 0.0), 0.0)
     mean_ns = float(recorded.mean())
-    return StepGain(mean_ns, low_ns, min(high_ns, mean_ns), count)
+    return StepGain(mean_ns, low_ns - hidden_ns, min(high_ns + hidden_ns, mean_ns), count)
 
 
 def step_interval(gains_ns: Sequence[Floats], sampling_error_ns: float = 0.0) -> tuple[float, float]:
