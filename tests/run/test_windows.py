@@ -14,7 +14,7 @@ import gpuprof
 from gpuprof.errors import RunError
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording import Recording
-from gpuprof.record.recording_folder import create_folder
+from gpuprof.record.recording_folder import DiskFullError, create_folder
 from gpuprof.record.step_watch import StepWatch
 from gpuprof.record.window_options import WindowOptions
 from gpuprof.record.window_sampler import WindowSampler
@@ -180,6 +180,6 @@ def test_a_folder_on_a_full_disk_is_refused_and_removed(
 
     monkeypatch.setattr("gpuprof.run.windows.write_json", write_half)
     folder = tmp_path / "p.windows"
-    with refused(RunError, "cannot_write", folder, "No space left", "free disk space"):
+    with refused(DiskFullError, "cannot_write", folder, "No space left", "free disk space"):
         create_windows(folder, WindowOptions(), ["p"])
     assert not folder.exists()
