@@ -11,7 +11,6 @@ import pytest
 from refusals import refused
 
 import gpuprof
-from gpuprof.errors import RunError
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording import Recording
 from gpuprof.record.recording_folder import DiskFullError, create_folder
