@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -104,17 +104,16 @@ def run_windows(
     *,
     is_module: bool,
     out: Path | None,
-    on_disk_full: Callable[[DiskFullError], None],
 ) -> tuple[int, Path, dict[str, Any] | None]:
     """Run a program with windows; returns its exit code, the folder and the index.
 
     Raises RecordingError or RunError when the target or the folder is unusable; then nothing was run. On a
-    full disk the program runs without windows, after `on_disk_full`; then there is no index.
+    full disk the program runs without windows, after a line on standard error; then there is no index.
     """
     # Only a program in a process of its own needs these; they take longer than the rest of this module.
     import subprocess
 
-    from gpuprof.record.supervise import program_command, run_command, target_path
+    from gpuprof.record.supervise import program_command, run_command, run_without, target_path
 
     # The script or module is checked as for a whole recording.
     folder = target_path(target, is_module=is_module, out=out, suffix=FOLDER_SUFFIX)
@@ -123,9 +122,7 @@ def run_windows(
     try:
         create_windows(folder, windows_options, command)
     except DiskFullError as error:
-        # As for a whole recording: the program is worth more than its profile.
-        on_disk_full(error)
-        return run_command(started, dict(os.environ)), folder, None
+        return run_without(started, "windows", error), folder, None
     described = {
         "out": str(folder.resolve()),
         "options": options.to_plain(),

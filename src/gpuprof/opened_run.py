@@ -123,8 +123,7 @@ class Run:
         """
         from gpuprof.analyze.phases import read_phases
 
-        with self._folder.reading():
-            return read_phases(self._folder)
+        return read_phases(self._folder)
 
     def _summary(self, by: str, process: int | Literal["all"] | None) -> Summary:
         from gpuprof.analyze.phases import ranks_of

@@ -88,9 +88,9 @@ def test_a_comparison_names_the_runs_that_waited(tmp_path: Path) -> None:
     for name in ("quiet", "busy"):
         (tmp_path / name).mkdir()
     quiet, busy = recorded(tmp_path / "quiet", 0.0), recorded(tmp_path / "busy", 0.25)
-    told = "Threads waited for a processor (25.0% of the time now): times may differ for this reason alone."
-    assert told in busy.score(quiet).warnings
-    assert told in summary_difference([busy], [quiet], by="span").notes
+    note = "Threads waited for a processor (25.0% of the time now): times may differ for this reason alone."
+    assert note in busy.score(quiet).warnings
+    assert note in summary_difference([busy], [quiet], by="span").notes
     assert "25.0% of the time before" in "".join(quiet.score(busy).warnings)
     assert quiet.score(quiet).warnings == ()
 

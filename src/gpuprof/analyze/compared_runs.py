@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,14 +14,13 @@ from gpuprof.analyze.call_tree import CallTree, on_gpu
 from gpuprof.analyze.calls import Blocks, cut_into_blocks, load_calls, load_gpu_calls, repeated_node
 from gpuprof.analyze.difference import Sample
 from gpuprof.analyze.phases import read_phases
-from gpuprof.run.facts import statuses_of
+from gpuprof.run.facts import program_of, statuses_of
 from gpuprof.run.format import KINDS
 from gpuprof.text.units import format_share
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from gpuprof.analyze.phases import Phases
     from gpuprof.run.folder import RunFolder
 
     Ints = npt.NDArray[np.int64]
@@ -40,8 +38,7 @@ def without_line(frame: str) -> str:
 
 def script_of(meta: Mapping[str, Any]) -> str:
     """Return the name of the recorded script's file as frames have it; empty if it was none."""
-    command = meta.get("command") or []
-    name = Path(str(command[1])).name if len(command) > 1 else ""
+    name = program_of(meta)
     return name if name.endswith(".py") else ""
 
 
@@ -141,7 +138,7 @@ def single_run_note(new: Sequence[object], old: Sequence[object]) -> list[str]:
     ]
 
 
-def notes_of(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> list[str]:
+def comparison_notes(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> list[str]:
     """Return what a reader of a comparison must know: what is not alike, and which runs were disturbed."""
     metas = [[folder.meta for folder in side] for side in (new, old)]
     return [*warnings_of(*metas), *_disturbances(new, old)]
@@ -149,20 +146,15 @@ def notes_of(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> list[str]:
 
 def _disturbances(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> list[str]:
     """Return a line if threads waited for a processor, which changes times as a changed program does."""
-    told = []
+    found = []
     for side, when in ((old, "before"), (new, "now")):
-        waits = [phases.processor_waits for folder in side if (phases := _phases(folder)) is not None]
+        waits = [phases.processor_waits for folder in side if (phases := read_phases(folder)) is not None]
         shares = [each.fraction for each in waits if each is not None and each.contention is not None]
         if shares:
-            told.append(f"{format_share(max(shares))} of the time {when}")
-    if not told:
+            found.append(f"{format_share(max(shares))} of the time {when}")
+    if not found:
         return []
-    return [f"Threads waited for a processor ({', '.join(told)}): times may differ for this reason alone."]
-
-
-def _phases(folder: RunFolder) -> Phases | None:
-    with folder.reading():
-        return read_phases(folder)
+    return [f"Threads waited for a processor ({', '.join(found)}): times may differ for this reason alone."]
 
 
 def warnings_of(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -14,9 +14,9 @@ import numpy as np
 from gpuprof.analyze.aggregate import grouped, part_of
 from gpuprof.analyze.compared_runs import (
     ComparedRuns,
+    comparison_notes,
     load_compared,
     method_text,
-    notes_of,
     single_run_note,
 )
 from gpuprof.analyze.difference import STATES, Difference, Scaling, can_scale_by_calls, compare
@@ -246,5 +246,5 @@ def compare_runs(
         by,
         scaling,
         method=method_text(new, old, runs.repeated_name),
-        notes=[*notes_of(*folders), *single_run_note(new, old)],
+        notes=[*comparison_notes(*folders), *single_run_note(new, old)],
     )

@@ -178,7 +178,15 @@ class Phases:
 
 
 def read_phases(run: RunFolder) -> Phases | None:
-    """Return the phases of the process that was started; None for an imported run without steps."""
+    """Return the phases of the process that was started; None for an imported run without steps.
+
+    Raises RunError for tables that cannot be read.
+    """
+    with run.reading():
+        return _phases(run)
+
+
+def _phases(run: RunFolder) -> Phases | None:
     process_id: Any = run.meta.get("process_id")
     times = _process_times(run.meta)
     if process_id not in times:

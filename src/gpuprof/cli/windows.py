@@ -14,7 +14,6 @@ import click
 from gpuprof.cli.usage import UsageError
 
 if TYPE_CHECKING:
-    from gpuprof.errors import GpuprofError
     from gpuprof.record.options import RecordingOptions
     from gpuprof.record.window_options import WindowOptions
 
@@ -91,11 +90,6 @@ def record_windows(program: Any, options: RecordingOptions, windows: WindowOptio
     from gpuprof.always_on import run_windows
     from gpuprof.text.sanitize import escape_text
 
-    def warn(error: GpuprofError) -> None:
-        # A closed standard error does not keep the program from running.
-        with contextlib.suppress(OSError):
-            click.echo(escape_text(f"gpuprof: the program runs without windows: {error}"), err=True)
-
     code, folder, index = run_windows(
         program.target,
         program.arguments,
@@ -103,7 +97,6 @@ def record_windows(program: Any, options: RecordingOptions, windows: WindowOptio
         windows,
         is_module=program.is_module,
         out=None if out is None else Path(out),
-        on_disk_full=warn,
     )
     if index is None:
         return code

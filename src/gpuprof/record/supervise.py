@@ -67,10 +67,7 @@ def run_program(
     try:
         create_folder(path)
     except DiskFullError as error:
-        # The program is worth more than its profile. A closed standard error does not stop it either.
-        with contextlib.suppress(OSError):
-            print(f"gpuprof: the program runs without being recorded: {error}", file=sys.stderr, flush=True)
-        return ProgramResult(run_command(command, dict(os.environ)), path, was_refused=True)
+        return ProgramResult(run_without(command, "being recorded", error), path, was_refused=True)
     described = {
         "out": str(path.resolve()),
         "options": options.to_plain(),
@@ -148,6 +145,14 @@ def numbered_names(stem: str, folder: Path = Path(), suffix: str = ".gpuprof") -
 def free_name(stem: str, folder: Path = Path(), suffix: str = ".gpuprof") -> Path:
     """Return the first of the numbered names that does not exist in `folder`."""
     return next(path for path in numbered_names(stem, folder, suffix) if not path.exists())
+
+
+def run_without(command: list[str], what: str, error: DiskFullError) -> int:
+    """Print why there is no recording, and run the command: it is worth more than its profile."""
+    from gpuprof.text.sanitize import print_warning  # seldom needed
+
+    print_warning(f"the program runs without {what}: {error}")
+    return run_command(command, dict(os.environ))
 
 
 def run_command(

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import os
 import shutil
-import sys
 import threading
 import time
 from collections import Counter
@@ -263,10 +262,9 @@ class WindowSampler:
 
 
 def _print_warning(message: str) -> None:
-    from gpuprof.text.sanitize import escape_text
+    from gpuprof.text.sanitize import print_warning  # seldom needed, and not by other recordings
 
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        print(f"gpuprof: {escape_text(message)}", file=sys.stderr, flush=True)
+    print_warning(message)
 
 
 def _bytes_of(folder: Path) -> int:

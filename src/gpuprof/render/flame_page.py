@@ -14,9 +14,9 @@ from gpuprof.analyze.call_tree import has_gpu_time
 from gpuprof.analyze.compared_runs import (
     ComparedRuns,
     TimeWeight,
+    comparison_notes,
     load_compared,
     method_text,
-    notes_of,
     single_run_note,
 )
 from gpuprof.analyze.difference import Difference, Sample, Scaling, can_scale_by_calls, compare
@@ -152,7 +152,7 @@ def difference_page(new: Sequence[LoadedRun], old: Sequence[LoadedRun], weight: 
         whole=whole.tree,
         title=f"{_names(new)} against {_names(old)}",
         subtitle=f"new: {_names(new)} · old: {_names(old)} · judged by {method_text(new, old, repeated)}",
-        notes=[*notes_of(*folders), *single_run_note(new, old), *_all_notes([*new, *old])],
+        notes=[*comparison_notes(*folders), *single_run_note(new, old), *_all_notes([*new, *old])],
         views=views,
         first=first,
         calls=_mean_calls(new),

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuprof.record.facts import Reason
-from gpuprof.run.facts import damage_in, notes_of, statuses_of
+from gpuprof.run.facts import damage_in, notes_of, program_of, statuses_of
 from gpuprof.run.losses import gpu_losses
 from gpuprof.run.messages import damage_text, not_imported_text, note_text, reason_text
 from gpuprof.text.sanitize import quoted_if_blank, visible_text
@@ -230,8 +230,7 @@ def _without_layout(path: Path, code: str) -> str:
 
 def page_title(path: Path, meta: dict[str, Any]) -> str:
     """Return the run's name and the program that it recorded."""
-    command = meta.get("command") or []
-    program = Path(str(command[1])).name if len(command) > 1 else ""
+    program = program_of(meta)
     return f"{path.stem} · {program}" if program and program != "-c" else path.stem
 
 

@@ -24,6 +24,12 @@ def statuses_of(meta: Mapping[str, Any]) -> dict[str, SourceStatus]:
     }
 
 
+def program_of(meta: Mapping[str, Any]) -> str:
+    """Return the name of the recorded script's file, or of the module; empty if unknown."""
+    command = meta.get("command") or []
+    return Path(str(command[1])).name if len(command) > 1 else ""
+
+
 def work_status(meta: Mapping[str, Any]) -> SourceStatus:
     """Return the status of counted work, also of runs that do not record it."""
     statuses = statuses_of(meta)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import unicodedata
 
 ELLIPSIS = "..."
@@ -72,3 +74,9 @@ def _fitting(text: str, width: int) -> str:
         if used > width:
             return text[:index]
     return text
+
+
+def print_warning(message: str) -> None:
+    """Print a line on standard error for the user of a program; one that is closed must not stop it."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        print(f"gpuprof: {escape_text(message)}", file=sys.stderr, flush=True)

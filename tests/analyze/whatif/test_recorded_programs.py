@@ -113,7 +113,7 @@ def test_a_removed_thread_that_nothing_waits_for_changes_a_step_by_a_part_of_its
 
     def fetch() -> None:
         with gpuprof.span("fetch"):
-            time.sleep(0.01)
+            compute(0.01)
 
     def program() -> None:
         for _ in range(6):

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.compared_runs import notes_of, same_function, script_of
+from gpuprof.analyze.compared_runs import comparison_notes, same_function, script_of
 from gpuprof.analyze.findings.engine import find
 from gpuprof.analyze.findings.finding import Finding, GainKind, Rule, TimeRange
 from gpuprof.analyze.findings.record import ProgramRecord
@@ -108,7 +108,7 @@ def score(new: RunFolder, old: RunFolder) -> Score:
     """
     before = find(old)
     after = find(new, rank=before.rank)
-    phases = _phases(old), _phases(new)
+    phases = read_phases(old), read_phases(new)
     whole = step_difference(*(_steps_of(each, before.rank) for each in phases))
     remaining = _remaining(before, after, (script_of(old.meta), script_of(new.meta)))
     gone = [each for each, now in zip(before, remaining, strict=True) if now is None]
@@ -136,14 +136,9 @@ def score(new: RunFolder, old: RunFolder) -> Score:
         old_mean_step_ns=before.mean_step_ns,
         new_mean_step_ns=after.mean_step_ns if has_rank else None,
         rank=before.rank,
-        warnings=tuple(notes_of([new], [old])),
+        warnings=tuple(comparison_notes([new], [old])),
     )
     return _kept(found, new, old)
-
-
-def _phases(folder: RunFolder) -> Phases | None:
-    with folder.reading():
-        return read_phases(folder)
 
 
 def _steps_of(phases: Phases | None, rank: int | None) -> StepFigures | None:

@@ -47,6 +47,7 @@ OTHER_VERDICTS = {
     Verdict.UNKNOWN: "unknown",
 }
 NOTHING_FOUND = "no cause of lost time was found"
+UNCERTAIN = "no cause of lost time is certain"
 _LARGE = 0.05  # of a step: a cause that is worth another recording
 _LABEL_WIDTH = 11
 _WIDTH = 100
@@ -112,7 +113,7 @@ def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]
         searched = f"({known} of {rules} rules searched): gpuprof explain {run}"
         lines = [("finding", f"{NOTHING_FOUND} {searched}")]
         if hidden := uncertain_cause(findings):
-            lines = [("finding", f"no cause of lost time is certain {searched}"), ("uncertain", hidden)]
+            lines = [("finding", f"{UNCERTAIN} {searched}"), ("uncertain", hidden)]
     else:
         lines.append(("check", check_command(run)))
     lines = [("Python", other), *lines] if other else lines
@@ -160,8 +161,8 @@ def explanation(findings: Findings, run: str) -> str:
         ]
     if not findings:
         hidden = uncertain_cause(findings)
-        told = NOTHING_FOUND if hidden is None else f"no cause of lost time is certain; {hidden}"
-        lines += [wrapped(told, _WIDTH, "  "), ""]
+        text = NOTHING_FOUND if hidden is None else f"{UNCERTAIN}; {hidden}"
+        lines += [wrapped(text, _WIDTH, "  "), ""]
     lines += _meanings(findings)
     lines += [
         wrapped(f"{OTHER_VERDICTS[verdict]:<{_LABEL_WIDTH}}{text}", _WIDTH, " " * _LABEL_WIDTH)
