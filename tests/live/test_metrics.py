@@ -126,6 +126,14 @@ def test_the_names_of_the_start_do_not_take_all_places() -> None:
     assert [names.label_of(each) for each in ("block", "head", "init")] == ["block", "head", OTHER]
 
 
+def test_names_that_fit_into_half_of_the_places_are_all_chosen_at_once() -> None:
+    names = TopNames(6)
+    names.add([("setup", 1_000_000), ("short", 1), ("free", 0)])
+    assert [names.label_of(each) for each in ("setup", "short", "free")] == ["setup", "short", "free"]
+    names.add([("fourth", 1)])
+    assert names.label_of("fourth") == OTHER
+
+
 def test_processes_are_limited_and_those_with_series_keep_them() -> None:
     collector = MetricsCollector("1")
     many = tuple(process(number) for number in range(100, 100 + MOST_PROCESSES))

@@ -83,8 +83,9 @@ class MetricsCollector:
 class TopNames:
     """The names that have a series of their own, at most `limit`; once chosen, a name remains.
 
-    A name is chosen once it has a tenth of an equal part of the time so far. So the first names of a program
-    do not take all places, and no counter decreases: what a name had before remains in `other`.
+    While all names fit into half of the places, each is chosen. After that a name is chosen once it has a tenth
+    of an equal part of the time so far. So the first names of a program do not take all places, and no counter
+    decreases: what a name had before remains in `other`.
     """
 
     def __init__(self, limit: int) -> None:
@@ -101,7 +102,8 @@ class TopNames:
             self._whole += amount
             touched.add(name)
         room = self._limit - len(self._chosen)
-        least = self._whole / (10 * max(self._limit, 1))
+        is_ample = len(self._totals) <= self._limit // 2
+        least = 0 if is_ample else self._whole / (10 * max(self._limit, 1))
         if room > 0:
             new = [each for each in touched - self._chosen if self._totals[each] >= least]
             self._chosen.update(sorted(new, key=lambda each: (-self._totals[each], each))[:room])
