@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from refusals import refused
+from waiting import wait_until
 
 import gpuprof
 from gpuprof.record.options import RecordingOptions
@@ -17,7 +20,15 @@ from gpuprof.record.recording_folder import DiskFullError, create_folder
 from gpuprof.record.step_watch import StepWatch
 from gpuprof.record.window_options import WindowOptions
 from gpuprof.record.window_sampler import WindowSampler
-from gpuprof.run.windows import ClosedWindow, Keeper, Retention, create_windows, open_windows, read_index
+from gpuprof.run.windows import (
+    ClosedWindow,
+    Keeper,
+    Retention,
+    create_windows,
+    keeper_command,
+    open_windows,
+    read_index,
+)
 
 KB = 1_000
 
@@ -95,6 +106,33 @@ def test_damage_is_counted_and_removed(tmp_path: Path) -> None:
     with pytest.raises(gpuprof.RunError) as refusal:
         read_index(folder)
     assert refusal.value.code == "damaged"
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="sessions are no groups of this kernel")
+def test_the_session_of_the_keeper_has_the_lowest_priority(tmp_path: Path) -> None:
+    folder = tmp_path / "p.windows"
+    create_windows(folder, WindowOptions(), ["p"])
+    with subprocess.Popen(keeper_command(folder), start_new_session=True) as keeper:
+        try:
+            group = Path(f"/proc/{keeper.pid}/autogroup")
+            wait_until(lambda: group.read_text().endswith("nice 19\n"))
+        finally:
+            keeper.kill()
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="sessions are no groups of this kernel")
+def test_a_keeper_that_is_a_thread_leaves_the_priority_of_its_program(tmp_path: Path) -> None:
+    program = """if True:
+        import sys, threading
+        from pathlib import Path
+        from gpuprof.run.windows import keep_windows
+        thread = threading.Thread(target=keep_windows, args=(Path(sys.argv[1]),))
+        thread.start()
+        thread.join()
+        print(Path("/proc/self/autogroup").read_text())"""
+    words = [sys.executable, "-c", program, str(tmp_path / "absent")]
+    printed = subprocess.run(words, start_new_session=True, capture_output=True, text=True, check=True).stdout
+    assert "nice 0" in printed
 
 
 LAYERS = """

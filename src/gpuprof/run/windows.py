@@ -13,6 +13,7 @@ import json
 import os
 import random
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -328,6 +329,9 @@ def _lower_priority() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         os.nice(19)
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        if os.getsid(0) == threading.get_native_id():
+            # Sessions share a processor equally, whatever the priorities of their threads (sched_autogroup).
+            Path("/proc/self/autogroup").write_text("19")
 
 
 def keeper_command(folder: Path) -> list[str]:
