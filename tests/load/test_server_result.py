@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -54,6 +55,25 @@ def test_a_load_of_streams_has_their_figures_and_verdict(tmp_path: Path) -> None
     query = "SELECT count(*), count(DISTINCT request) FROM read_parquet(?)"
     rows = connect().execute(query, [str(tmp_path / "out" / "tokens.parquet")]).fetchone()
     assert rows == (3 * count, count)
+
+
+def test_the_report_of_streams_has_their_figures_and_verdict(tmp_path: Path) -> None:
+    words = ["--model", "m", "--output-tokens", "3", "--rate", "100", "--duration", "500ms"]
+    with serving({"/v1/chat/completions": respond_with(STREAMED)}) as server:
+        address = at(server, "/v1", "openai+http")
+        done = run(address, tmp_path, *words, "--slo", "ttft_p50<60s", "--report", "md,csv")
+    streams = json.loads(done.stdout)["streams"]
+    with (tmp_path / "out" / "report.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    for metric in ("ttft", "tpot", "itl", "e2e"):
+        for q in ("p50", "p90"):
+            assert float(row[f"{metric}_{q}_ms"]) == pytest.approx(streams[metric][f"{q}_s"] * 1e3)
+    assert float(row["goodput_per_s"]) == pytest.approx(streams["goodput"]["per_second"])
+    assert int(row["tokens"]) == streams["output_tokens"]
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert ": met (0.0% of the requests are above" in text
+    assert f"| time to first token | {streams['ttft']['count']} |" in text
+    assert "goodput" in text
 
 
 def test_responses_that_no_request_asked_for_are_a_warning(tmp_path: Path) -> None:

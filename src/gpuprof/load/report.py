@@ -21,6 +21,8 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.load.figures import Distribution
 from gpuprof.load.plots import heat_map, latency_over_time, rates_over_time, tail
 from gpuprof.load.result import LoadResult, status_text, verdict_text
+from gpuprof.load.server_result import ServerResult
+from gpuprof.load.streaming_summary import METRIC_TITLES, QUANTILES, StreamSummary
 from gpuprof.render.page import readable
 from gpuprof.render.tail_page import TAIL_PAGE
 from gpuprof.text.units import counted
@@ -103,8 +105,14 @@ def _headline(result: LoadResult) -> str:
     rates = f"{counted(len(result.rows), 'request')}, {formatting.rate(result.achieved_rate)} achieved"
     if result.planned_rate is not None:
         rates += f" of {formatting.rate(result.planned_rate)} planned"
-    verdict = verdict_text(result)
-    return f"{rates}. {verdict}" if verdict else rates
+    streams = streams_of(result)
+    verdicts = [verdict_text(result)] if streams is None else streams.verdict_texts
+    return ". ".join([rates, *filter(None, verdicts)])
+
+
+def streams_of(result: LoadResult) -> StreamSummary | None:
+    """Return the figures of streams; None where responses are none."""
+    return result.streams if isinstance(result, ServerResult) else None
 
 
 def _sections(result: LoadResult) -> Iterator[Section]:
@@ -116,6 +124,7 @@ def _sections(result: LoadResult) -> Iterator[Section]:
         figures=(latency_over_time(rows, None if result.target is None else result.target.limit_s),),
         lead="What a request waits for before it is sent is part of its latency.",
     )
+    yield from _stream_section(streams_of(result))
     lead = "How many requests took longer; the distance of both lines is the time before sending."
     yield section_of("tail", "Tail", figures=(tail(rows),), lead=lead)
     yield section_of("heat", "Latency over time", figures=(heat_map(rows),))
@@ -124,6 +133,12 @@ def _sections(result: LoadResult) -> Iterator[Section]:
     yield from _slow_section(result)
     yield section_of("environment", "Test environment", facts_table("Where.", result.run.environment))
     yield section_of("method", "Methodology", facts_table("What was sent.", _method(result)))
+
+
+def _stream_section(streams: StreamSummary | None) -> Iterator[Section]:
+    if streams is not None:
+        section = section_of("streams", "Tokens", stream_table(streams))
+        yield dataclasses.replace(section, lines=tuple(streams.lines))
 
 
 def _slow_section(result: LoadResult) -> Iterator[Section]:
@@ -180,6 +195,20 @@ def latency_table(result: LoadResult) -> Table | None:
     return table_of(caption, columns, parts.items(), first="Time")
 
 
+def stream_table(streams: StreamSummary) -> Table | None:
+    """Return the quantiles of each metric of streams."""
+    columns: dict[str, Any] = {"Values": lambda found: whole(found.count)}
+    for at, q in enumerate(QUANTILES):
+        columns[f"p{q * 100:g}"] = lambda found, at=at: figure(found.quantiles[at], formatting.time)
+    caption = (
+        "The time to the first token and to the end is from the planned arrival. The time per output token "
+        "is the time from the first token to the end, divided by the tokens after the first. The inter-token "
+        "latency is the time between two tokens."
+    )
+    rows = ((METRIC_TITLES[each.metric], each) for each in streams.figures)
+    return table_of(caption, columns, rows, first="Time")
+
+
 def status_table(result: LoadResult) -> Table | None:
     """Return how requests ended."""
     total = max(len(result.rows), 1)
@@ -223,6 +252,11 @@ def csv_rows(result: LoadResult) -> Iterator[dict[str, Any]]:
             value = getattr(found, each.name)
             if each.name != "count":
                 row[f"{kind}_{each.name}_ms"] = None if value is None else value * 1e3
+    if (streams := streams_of(result)) is not None:
+        row["tokens"], row["goodput_per_s"] = streams.tokens, streams.goodput.per_second
+        for found in streams.figures:
+            for q, seconds in zip(QUANTILES, found.quantiles, strict=True):
+                row[f"{found.metric.value}_p{q * 100:g}_ms"] = None if seconds is None else seconds * 1e3
     row["verdict"] = None if result.verdict is None else str(result.verdict)
     row["warnings"] = "; ".join(dict.fromkeys(each.code for each in result.warnings)) or None
     yield row

@@ -98,13 +98,20 @@ class StreamSummary:
 
     def __str__(self) -> str:
         rows = [
-            [_TITLES[each.metric], str(each.count), *(_time(value) for value in each.quantiles)]
+            [METRIC_TITLES[each.metric], str(each.count), *(_time(value) for value in each.quantiles)]
             for each in self.figures
         ]
         titles = [Column("", right=False), Column("n"), *(Column(f"p{q * 100:g}") for q in QUANTILES)]
-        return "\n".join([text_table(titles, rows), *self._lines()])
+        return "\n".join([text_table(titles, rows), *self.lines, *self.verdict_texts])
 
-    def _lines(self) -> list[str]:
+    @property
+    def verdict_texts(self) -> list[str]:
+        """Return a line for each objective."""
+        return [judgement_text(objective.text, found) for objective, found in self.judgements]
+
+    @property
+    def lines(self) -> list[str]:
+        """Return tokens and goodput, and what to know of how tokens were counted."""
         rate = f"{self.tokens / self.duration_s:,.0f}" if self.duration_s > 0 else "-"
         lines = [
             f"{counted(self.requests, 'request')}, {counted(self.tokens, 'token')} ({rate}/s), goodput "
@@ -116,11 +123,10 @@ class StreamSummary:
             )
         if not self.intervals.is_counted and len(self.intervals.seconds):
             lines.append("warning: ITL is between chunks: the server does not count the tokens of each chunk")
-        lines += [judgement_text(objective.text, found) for objective, found in self.judgements]
         return lines
 
 
-_TITLES = {
+METRIC_TITLES = {
     StreamMetric.TTFT: "time to first token",
     StreamMetric.TPOT: "time per output token",
     StreamMetric.ITL: "inter-token latency",

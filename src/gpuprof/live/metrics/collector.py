@@ -83,9 +83,9 @@ class MetricsCollector:
 class TopNames:
     """The names that have a series of their own, at most `limit`; once chosen, a name remains.
 
-    While all names fit into half of the places, each is chosen. After that a name is chosen once it has a tenth
-    of an equal part of the time so far. So the first names of a program do not take all places, and no counter
-    decreases: what a name had before remains in `other`.
+    While all names fit into half of the places, each is chosen. After that a name is chosen once it has a
+    tenth of an equal part of the time so far. So the first names of a program do not take all places, and no
+    counter decreases: what a name had before remains in `other`.
     """
 
     def __init__(self, limit: int) -> None:
