@@ -165,7 +165,7 @@ def plan_capacity(
     model: str | None = None,
     seed: int = 0,
 ) -> CapacityPlan:
-    """Return how many machines meet a latency target at a rate, by simulation (docs/capacity.md).
+    """Return how many machines meet a latency target at a rate, by simulation (docs/commands/capacity.md).
 
     `measured` is a result file of `gpuprof bench`, a folder of `gpuprof load` (or several), a result of
     `gpuprof.benchmark`, results of several batch sizes, or a sequence with the seconds of each process run.

@@ -6,7 +6,10 @@ from __future__ import annotations
 import contextlib
 import json
 import select
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -19,7 +22,7 @@ from batches import batch_of
 from live_program import Recorded
 from live_snapshots import snapshot
 from refusals import refused, refused_command
-from waiting import wait_until
+from waiting import LONGEST_S, wait_until
 
 import gpuprof
 from gpuprof.bench.results.batch import Stamp
@@ -143,6 +146,28 @@ def test_a_recorded_program_raises_alerts_of_its_process(
         assert (alert["rule"], alert["run"]) == ("steps", "live.gpuprof")
     finally:
         program.close()
+
+
+@pytest.mark.slow
+def test_a_run_that_is_removed_ends_the_watch_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text(
+        '[[rule]]\nname = "steps"\nkind = "threshold"\nfigure = "step.mean_s"\nabove = 0\n'
+    )
+    program = Recorded(tmp_path)
+    options = ["--interval", "0.1", "--rules", str(tmp_path / "rules.toml")]
+    words = [sys.executable, "-m", "gpuprof", "alert", str(program.run), *options]
+    watch = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        program.send("30")
+        assert watch.stdout is not None
+        assert watch.stdout.readline()
+        shutil.rmtree(program.run)
+        _, warned = watch.communicate(timeout=LONGEST_S)
+    finally:
+        watch.kill()
+        program.close()
+    assert warned.count("was removed or moved") == 1
+    assert watch.returncode == 1
 
 
 def test_a_run_that_has_ended_is_bad_input(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprof.cli.options import FiniteRange, typed
+from gpuprof.text.sanitize import print_warning
 from gpuprof.text.units import counted
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ def _of_results(folder: Path, results: list[Path], rules: tuple[AlertRule, ...],
 def _of_programs(options: AlertOptions, rules: tuple[AlertRule, ...], printed: _Printed) -> None:
     from gpuprof.cli.measuring import terminated_like_interrupted
     from gpuprof.live.alerts.watch import AlertWatch
+    from gpuprof.live.snapshot import RunState
     from gpuprof.live.watched_feeds import WatchedFeeds
 
     feeds = WatchedFeeds(options.target)
@@ -158,6 +160,10 @@ def _of_programs(options: AlertOptions, rules: tuple[AlertRule, ...], printed: _
             sources = 0
             for source, snapshot in feeds.poll():
                 sources += 1
+                if snapshot.state is RunState.GONE and feeds.is_over:
+                    print_warning(
+                        f"{snapshot.run} was removed or moved; its program may still run: watch its PID"
+                    )
                 for each in watch.update(source, snapshot):
                     printed.show(source, each)
             for source in feeds.ended:

@@ -374,11 +374,11 @@ class _ClosedRun:
 
     def _result(self, rows: Rows, interrupted: bool) -> DrivenLoad:
         duplicates = self.log.duplicates
-        sent = rows["sent_ns"] > 0
-        used = rows[: len(sent) - int(sent[::-1].argmax())] if sent.any() else rows[:0]
+        # The log has room for many more, and reading it all would take its memory.
+        taken = next(self.indexes, self.count)
         now_ns = time.monotonic_ns()
-        indexes = np.flatnonzero(used["sent_ns"] > 0)
-        kept = used[indexes]
+        indexes = np.flatnonzero(rows["sent_ns"][:taken] > 0)
+        kept = rows[indexes]
         unfinished = kept["status"] <= int(RequestStatus.PENDING)
         kept["end_ns"][unfinished], kept["status"][unfinished] = now_ns, int(RequestStatus.TIMEOUT)
         return DrivenLoad(

@@ -406,6 +406,10 @@ def _no_result(path: Path) -> RunError:
 _COLUMNS = ("", "mean", "p50", "p90", "p95", "p99", "p99.9", "max")
 
 
+def _four_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
 def _text(result: LoadResult) -> str:
     """Return the figures, the verdict and the warnings."""
     lines = [_head(result), _rates(result), "", _table(result)]
@@ -413,8 +417,8 @@ def _text(result: LoadResult) -> str:
     if law is not None and not result.run.closed:
         lines += [
             "",
-            f"Little's law: {law.in_system:.4g} requests in the system, rate x latency "
-            f"{law.rate_times_latency:.4g}",
+            f"Little's law: {_four_digits(law.in_system)} requests in the system, rate x latency "
+            f"{_four_digits(law.rate_times_latency)}",
         ]
     if result.batch_sizes:
         lines.append(f"Batches: {batches_text(result.batch_sizes)}")

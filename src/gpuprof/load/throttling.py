@@ -133,8 +133,10 @@ def _interval_medians(
     readings: Sequence[ThrottleReading], ends_ns: Floats, services_s: Floats
 ) -> Iterator[float]:
     """Yield the logarithm of the median service time in each interval; NaN with too few requests."""
-    for before, after in pairwise(readings):
-        own = services_s[(ends_ns >= before.at_ns) & (ends_ns < after.at_ns)]
+    order = np.argsort(ends_ns, kind="stable")
+    bounds = np.searchsorted(ends_ns[order], [each.at_ns for each in readings])
+    for begin, end in pairwise(bounds):
+        own = services_s[order[begin:end]]
         median = float(np.median(own)) if len(own) >= _FEWEST_SERVICES else 0.0
         yield math.log(median) if median > 0 else math.nan
 

@@ -27,7 +27,7 @@ from gpuprof.run.facts import damage_in, notes_of, program_of, statuses_of
 from gpuprof.run.losses import gpu_losses
 from gpuprof.run.messages import damage_text, not_imported_text, note_text, reason_text
 from gpuprof.text.sanitize import quoted_if_blank, visible_text
-from gpuprof.text.units import PREFIXES, Quantity
+from gpuprof.text.units import PREFIXES, Quantity, counted
 
 _ASSETS = Path(__file__).parent / "assets"
 _CSS_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -255,10 +255,10 @@ def page_notes(meta: dict[str, Any]) -> list[str]:
     """Return a line for each thing that a reader of the picture must know."""
     notes = []
     totals = meta.get("totals", {})
-    for key, text in _LOSSES.items():
+    for key, (noun, text) in _LOSSES.items():
         count = int(totals.get(key, 0))
         if count:
-            notes.append(f"{count:,} {text}")
+            notes.append(f"{counted(count, noun)} {text}")
     explained = notes or meta.get("damage") or gpu_losses(meta.get("gpu"))
     if not meta.get("complete", False) and not explained:
         notes.append("This run is incomplete: it contains what could be recovered.")
@@ -277,7 +277,7 @@ def page_notes(meta: dict[str, Any]) -> list[str]:
 
 _GPU_SOURCES = ("samples", "kernels")
 _LOSSES = {
-    "dropped_events": "events were dropped, since the disk was full or failed.",
-    "damaged_events": "events are damaged and were repaired or left out.",
-    "unfinished_spans": "spans had not ended and are cut off at the end of the recording.",
+    "dropped_events": ("event", "dropped, since the disk was full or failed."),
+    "damaged_events": ("event", "damaged, and repaired or left out."),
+    "unfinished_spans": ("span", "not ended, and cut off at the end of the recording."),
 }

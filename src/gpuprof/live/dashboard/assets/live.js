@@ -258,11 +258,12 @@ function showPoint(card, point) {
       .map(([part, ns]) => `${part} ${formatDuration(ns / steps.count)}`);
     // Not a rate: a step that is longer than the interval would make one step a second.
     const within = `median of ${counted(steps.count, "step")} in ${formatDuration(point.interval_ns)}`;
-    card.unit.textContent = [within, ...parts].join(" · ");
+    const means = parts.length > 0 ? `mean: ${parts.join(", ")}` : "";
+    card.unit.textContent = [within, means].filter(Boolean).join(" · ");
   } else if (steps.count === null) {
     card.figure.textContent = point.spans === null ? "–" : formatCount(point.spans);
     card.unit.textContent = "spans in this interval; no steps have been found";
-  } else card.unit.textContent = "no step ended in this interval";
+  } else card.unit.textContent = "no end of a step was read in this interval";
   showBars(card.layers, point.layers);
   showBars(card.operators, point.operators);
   card.operators.element.hidden ||= point.no_operators !== null;
