@@ -254,9 +254,9 @@ def csv_rows(result: LoadResult) -> Iterator[dict[str, Any]]:
                 row[f"{kind}_{each.name}_ms"] = None if value is None else value * 1e3
     if (streams := streams_of(result)) is not None:
         row["tokens"], row["goodput_per_s"] = streams.tokens, streams.goodput.per_second
-        for found in streams.figures:
-            for q, seconds in zip(QUANTILES, found.quantiles, strict=True):
-                row[f"{found.metric.value}_p{q * 100:g}_ms"] = None if seconds is None else seconds * 1e3
+        for own in streams.figures:
+            for q, seconds in zip(QUANTILES, own.quantiles, strict=True):
+                row[f"{own.metric.value}_p{q * 100:g}_ms"] = None if seconds is None else seconds * 1e3
     row["verdict"] = None if result.verdict is None else str(result.verdict)
     row["warnings"] = "; ".join(dict.fromkeys(each.code for each in result.warnings)) or None
     yield row
