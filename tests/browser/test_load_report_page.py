@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from comparison_documents import HOSTILE
-from pages import background
+from pages import background, check_buttons
 
 from gpuprof.bench.report.writers import report_page
 from gpuprof.load.report import load_content
@@ -41,6 +41,7 @@ def test_all_plots_are_drawn_and_fit(open_page: Any, page_text: str, width: int)
     assert page.evaluate("window.__gpuprof.figures") == plots
     assert page.locator(".plot .main-svg").count() >= 4
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    check_buttons(page, len(plots))
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -56,6 +57,7 @@ def test_the_plots_of_a_sweep_fit_with_their_intervals(open_page: Any, width: in
     assert page.evaluate("window.__gpuprof.figures") == ["throughput", "quantile"]
     assert page.locator(".errorbars").count() >= 4
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    check_buttons(page, 2)
 
 
 def test_the_dark_theme_is_that_of_the_page_and_its_plots(open_page: Any, page_text: str) -> None:

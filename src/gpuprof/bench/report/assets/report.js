@@ -5,7 +5,7 @@ import { bindPrint, bindTheme, withColors } from "../../../render/assets/kit/the
 
 const PAPER_WIDTH = 680; // what A4 leaves between its margins, in CSS pixels
 const PAPER_HEIGHT = 0.78; // of the screen's: two plots with their tables on a page
-const BUTTONS_HEIGHT = 32; // of the plot's buttons, which have a row of their own above what is drawn
+const BUTTONS_HEIGHT = 24; // of the plot's buttons, which have a row of their own above what is drawn
 const CONFIG = {
   displaylogo: false,
   responsive: false,
@@ -63,12 +63,9 @@ function drawFigure(figure, hidden, read) {
   layout.autosize = false;
   layout.width = isPaper() ? PAPER_WIDTH : element.clientWidth;
   if (isPaper()) layout.height *= PAPER_HEIGHT;
-  else {
-    const room = Math.max(0, BUTTONS_HEIGHT - layout.margin.t);
-    layout.margin.t += room;
-    layout.height += room;
-  }
-  element.style.height = `${layout.height}px`;
+  const room = isPaper() ? 0 : BUTTONS_HEIGHT;
+  element.style.setProperty("--buttons", `${room}px`);
+  element.style.height = `${layout.height + room}px`;
   // A finger scrolls the page; a mouse selects a range.
   layout.dragmode = matchMedia("(pointer: fine)").matches ? "zoom" : false;
   Plotly.react(element, traces, layout, { ...CONFIG, staticPlot: isPaper() });
