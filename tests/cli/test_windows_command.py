@@ -97,6 +97,18 @@ def test_the_cause_of_a_folder_without_windows_is_what_was_recorded(
     assert not_shown not in line
 
 
+def test_a_disk_that_had_no_room_for_the_facts_is_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.py").write_text("")
+    index = {"windows": [], "removed": 0, "failed": 0, "skipped": {}, "ran_s": None}
+    monkeypatch.setattr("gpuprof.always_on.run_windows", lambda *_, **__: (0, tmp_path, index))
+    monkeypatch.setattr("gpuprof.record.window_sampler.LEAST_FREE_BYTES", 1 << 62)
+    assert execute(["run", "--every", "4s", "--for", "1s", str(tmp_path / "p.py")]) == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "too little disk space is free; hint: free disk space" in line
+
+
 @pytest.mark.parametrize("failing", ["Path.mkdir", "write_json"])
 def test_a_program_on_a_full_disk_runs_without_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], failing: str

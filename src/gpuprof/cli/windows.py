@@ -114,10 +114,10 @@ def _recorded(folder: Path, index: dict[str, Any], options: WindowOptions) -> st
     kept, failed = len(index["windows"]), index["failed"]
     if kept:
         return f"{counted(kept, 'window')} in {folder}; view: gpuprof summary {shlex.quote(str(folder))}"
-    return f"no window in {folder}: {_why_none(index, failed, options)}"
+    return f"no window in {folder}: {_why_none(index, failed, options, folder)}"
 
 
-def _why_none(index: dict[str, Any], failed: int, options: WindowOptions) -> str:
+def _why_none(index: dict[str, Any], failed: int, options: WindowOptions, folder: Path) -> str:
     """Return why a folder has no window: what is known of it, and else only when one was due."""
     last = index.get("last_failure")
     shown = "" if last is None else f", last: {last}"
@@ -127,11 +127,24 @@ def _why_none(index: dict[str, Any], failed: int, options: WindowOptions) -> str
         reasons = ", ".join(f"{count} {_SKIPPED.get(reason, reason)}" for reason, count in skipped.items())
         main = max(skipped, key=lambda reason: skipped[reason])
         return f"left out: {reasons}{shown if 'failed' in skipped else ''}{_SKIP_HINTS.get(main, '')}"
+    if index.get("ran_s") is None and _is_full(folder):
+        return f"too little disk space is free{_SKIP_HINTS['disk_full']}"
     hint = "hint: set a shorter --every, or omit it to record the whole program"
     ran_s = index.get("ran_s")
     if ran_s is not None and ran_s < options.every_s:
         return f"the program ended before its first window, which begins after {options.every_s:g} s; {hint}"
     return f"none had begun when the program ended; the first is due after {options.every_s:g} s; {hint}"
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether the disk is why a program that ended has left no facts."""
+    import contextlib
+
+    from gpuprof.record.window_sampler import has_room
+
+    with contextlib.suppress(OSError):
+        return not has_room(folder)
+    return False
 
 
 def _counts(index: dict[str, Any]) -> dict[str, int]:

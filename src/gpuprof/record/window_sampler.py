@@ -38,6 +38,12 @@ Reason = Literal["interval", "trigger"]
 SkipReason = Literal["recording_active", "unclosed", "disk_full", "failed"]
 
 
+def has_room(folder: Path) -> bool:
+    """Whether the disk of a folder has room for a window. Raises OSError."""
+    free = os.statvfs(folder)
+    return free.f_bavail * free.f_frsize >= LEAST_FREE_BYTES
+
+
 class WindowSampler:
     """Records windows into `folder`, from `start` to `stop`. `step_ended` and `poll` drive it.
 
@@ -177,8 +183,7 @@ class WindowSampler:
         path = self.folder / f"w{self._number:06d}{WINDOW_SUFFIX}"
         recording: Recording | None = None
         try:
-            free = os.statvfs(self.folder)
-            if free.f_bavail * free.f_frsize < LEAST_FREE_BYTES:
+            if not has_room(self.folder):
                 self._fail(f"no room on the disk of {self.folder}")
                 self._skip("disk_full")
                 return
