@@ -115,7 +115,7 @@ def test_the_session_of_the_keeper_has_the_lowest_priority(tmp_path: Path) -> No
     with subprocess.Popen(keeper_command(folder), start_new_session=True) as keeper:
         try:
             group = Path(f"/proc/{keeper.pid}/autogroup")
-            wait_until(lambda: group.read_text().endswith("nice 19\n"))
+            assert wait_until(lambda: group.read_text().endswith("nice 19\n"))
         finally:
             keeper.kill()
 
