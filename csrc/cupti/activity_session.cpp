@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cupti/activity_session.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace gpuprof::cupti {
@@ -9,13 +10,21 @@ namespace {
 constexpr std::uint32_t recorded_kinds[] = {abi::concurrent_kernel, abi::memory_copy, abi::memory_copy_peer,
                                             abi::memory_set, abi::synchronization};
 
+// More than any library has; it refuses the numbers of functions that are newer than it is.
+constexpr std::uint32_t most_functions = 4096;
+
 template <typename Ranges>
-bool switch_calls(abi::ActivitySwitchCall function, const Ranges& ranges, bool on) noexcept {
+bool contains(const Ranges& ranges, std::uint32_t id) noexcept {
+    return std::ranges::any_of(
+        ranges, [id](const abi::CallbackRange& range) { return range.first <= id && id <= range.last; });
+}
+
+// Whether any call could be left out.
+template <typename IsWanted>
+bool leave_out_calls(abi::ActivitySwitchCall function, const IsWanted& is_wanted) noexcept {
     bool any = false;
-    // A library refuses the functions that are newer than it is.
-    for (const abi::CallbackRange& range : ranges)
-        for (std::uint32_t id = range.first; id <= range.last; ++id)
-            any |= function(id, on ? 1 : 0) == abi::success;
+    for (std::uint32_t id = 1; id <= most_functions; ++id)
+        if (!is_wanted(id)) any |= function(id, 0) == abi::success;
     return any;
 }
 
@@ -85,20 +94,24 @@ std::uint32_t ActivitySession::enable_records() noexcept {
 }
 
 std::uint32_t ActivitySession::enable_calls() noexcept {
-    facts_.chosen_calls = record_calls(true);
-    if (facts_.chosen_calls) return abi::success;
     const Api& api = library_->api;
-    const std::uint32_t result = api.enable(abi::runtime_call);
-    return result == abi::success ? api.enable(abi::driver_call) : result;
+    std::uint32_t result = api.enable(abi::runtime_call);
+    if (result == abi::success) result = api.enable(abi::driver_call);
+    facts_.chosen_calls = result == abi::success && leave_out_other_calls();
+    return result;
 }
 
-bool ActivitySession::record_calls(bool on) noexcept {
+// The kinds are on before: on an H200 with CUPTI 13.0, calls that are switched on one by one, as its header
+// allows, have no records.
+bool ActivitySession::leave_out_other_calls() noexcept {
     const Api& api = library_->api;
     if (api.switch_runtime_call == nullptr || api.switch_driver_call == nullptr) return false;
-    const bool runtime = switch_calls(api.switch_runtime_call, abi::runtime_calls, on);
-    const bool launches = switch_calls(api.switch_driver_call, abi::launching_callbacks, on);
-    const bool waits = switch_calls(api.switch_driver_call, abi::waiting_callbacks, on);
-    return runtime && launches && waits;
+    const bool runtime = leave_out_calls(api.switch_runtime_call,
+                                         [](std::uint32_t id) { return contains(abi::runtime_calls, id); });
+    const bool driver = leave_out_calls(api.switch_driver_call, [](std::uint32_t id) {
+        return contains(abi::launching_callbacks, id) || contains(abi::waiting_callbacks, id);
+    });
+    return runtime && driver;
 }
 
 void ActivitySession::disable_records() noexcept {
@@ -108,8 +121,7 @@ void ActivitySession::disable_records() noexcept {
     if (facts_.whole_graphs) disable(abi::graph_trace);
     if (facts_.event_records) disable(abi::cuda_event);
     if (options_.with_callbacks) return;
-    record_calls(false);
-    if (facts_.chosen_calls) return;
+    // A tool that switches a kind on has all of its calls again.
     disable(abi::runtime_call);
     disable(abi::driver_call);
 }

@@ -41,7 +41,7 @@ class ActivitySession {
   private:
     std::uint32_t use_system_thread_ids() noexcept;
     void set_attribute(std::uint32_t attribute, std::uint8_t value) noexcept;
-    bool record_calls(bool on) noexcept;
+    bool leave_out_other_calls() noexcept;
     std::uint32_t enable_calls() noexcept;
 
     const Library* library_ = nullptr;
