@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from run_edits import change_meta
+from simulated_program import PROCESS
 from simulated_training import TrainingHost, settings
 
 import gpuprof
@@ -72,6 +73,25 @@ def test_a_gpu_that_waits_for_launches_is_bounded_by_its_self_time(tmp_path: Pat
     kernels_ns = STEPS * 20 * 4 * US
     assert 0 < finding.gain.run.high_ns <= wall_ns - kernels_ns
     assert finding.values["idle_share"] > 0.9
+
+
+def test_launches_of_the_backward_pass_on_its_own_thread_are_of_the_host_too(tmp_path: Path) -> None:
+    host = new_host()
+    for _ in range(STEPS):
+        with host.step():
+            with host.span("backward", "backward"):
+                for _ in range(20):
+                    with host.span("aten::mm", "operator"):
+                        host.work(60 * US)
+                        host.launch("gemm", 4 * US)
+            host.work(100 * US)
+    host.wait()
+    for span in host.spans:
+        if span["name"] in ("backward", "aten::mm"):
+            span["thread_id"] = PROCESS + 1
+    finding = findings(tmp_path, host)[Rule.LAUNCHES]
+    launching_ns = STEPS * 20 * 60 * US
+    assert 0.9 * launching_ns < finding.gain.run.high_ns <= host.now_ns - STEPS * 20 * 4 * US
 
 
 def test_a_busy_gpu_is_not_launch_bound(tmp_path: Path) -> None:

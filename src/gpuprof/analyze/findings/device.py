@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
 from gpuprof.analyze.whatif.intervals import Intervals
+from gpuprof.analyze.whatif.selection import Modification, Selection
 from gpuprof.record.facts import Reason
 
 if TYPE_CHECKING:
@@ -77,6 +79,9 @@ _ON_GPU = """
     FROM kernels WHERE process_id = {process}
     UNION ALL SELECT start_ns, start_ns + duration_ns, -1 FROM transfers WHERE process_id = {process}
     ORDER BY 1
+"""
+_LAUNCHING_THREADS = """
+    SELECT DISTINCT thread_id FROM kernels JOIN spans USING (span_id) WHERE kernels.process_id = {process}
 """
 _TIME_OF_KERNELS = "SELECT sum(duration_ns)::BIGINT FROM kernels WHERE process_id = {process}"
 _KERNELS = "SELECT count(*) FROM kernels WHERE process_id = {process}"
@@ -173,7 +178,8 @@ def pageable_copies(record: ProgramRecord) -> list[Draft] | Missing:
 def launches(record: ProgramRecord) -> list[Draft] | Missing:
     """Find a GPU that is idle in steps because the host launches its work too slowly.
 
-    The upper end is the replay without the host's work in the model, as in a CUDA graph.
+    The upper end is the replay without the host's work in the model, as in a CUDA graph, on all threads that
+    launch: PyTorch runs the backward pass of a GPU on a thread of its own.
     """
     if record.steps is None:
         return Missing.STEPS
@@ -190,7 +196,9 @@ def launches(record: ProgramRecord) -> list[Draft] | Missing:
         return []
     in_steps = Intervals.union(steps.begin_ns, steps.end_ns)
     time = record.in_model.without(record.in_model.without(in_steps))
-    _, gain, _ = record.without(time)
+    threads = record.fetch(_LAUNCHING_THREADS, process=record.process_id)["thread_id"].tolist()
+    by_thread = dict.fromkeys([record.main_thread, *threads], time)
+    _, gain, _ = record.replayed([Selection(Modification("remove", "", math.inf), 1, by_thread=by_thread)])
     evidence = (
         record.figure("kernel_time", "ns", _TIME_OF_KERNELS, process=record.process_id),
         record.figure("kernels", "count", _KERNELS, process=record.process_id),
