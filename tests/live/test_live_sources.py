@@ -15,6 +15,7 @@ import pytest
 from nvml_stub import ONE, Stub
 
 import gpuprof
+from gpuprof.cli.main import execute
 from gpuprof.live.devices import DeviceFollower, DeviceWatch
 from gpuprof.live.feed import Feed
 from gpuprof.live.kernels import KernelFollower
@@ -195,6 +196,15 @@ def test_devices_are_read_without_a_run_by_a_process_that_ends_with_the_view(stu
     assert (later.utilization_share, later.power_w) == (0.5, 300.0)
     watch.close()
     assert not folder.exists()
+
+
+def test_metrics_that_are_printed_once_have_the_first_reading(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gpuprof.cli.metrics._FIRST_READING_S", 60.0)
+    assert execute(["metrics", "--once"]) == 0
+    printed = capsys.readouterr().out
+    assert 'gpuprof_device_memory_used_bytes{device="0"} ' in printed
 
 
 def test_without_a_driver_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from gpuprof.live.metrics.collector import MetricsCollector
     from gpuprof.live.metrics.otlp import OtlpPusher
     from gpuprof.live.metrics.server import MetricsServer
+    from gpuprof.live.snapshot import Snapshot
     from gpuprof.live.watched_feeds import WatchedFeeds
 
 TOKEN_VARIABLE = "GPUPROF_TOKEN"  # noqa: S105 - the name of a variable
 _LONGEST_TOKEN = 4096
+_FIRST_READING_S = 3.0  # at most, for the first reading of devices
+_READING_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +99,11 @@ def metrics(options: MetricsOptions) -> None:
     collector = MetricsCollector(__version__, top=options.top)
     with contextlib.closing(feeds), terminated_like_interrupted(), contextlib.suppress(KeyboardInterrupt):
         pusher = _pusher(options, collector, __version__)
-        _poll(feeds, collector)
         if options.once:
+            _poll_until_devices_are_read(feeds, collector)
             _once(collector, pusher)
             return
+        _poll(feeds, collector)
         with _served(options, collector):
             if pusher is not None:
                 pusher.start(options.interval, lambda worked: _report_push(pusher.endpoint, worked))
@@ -108,11 +112,31 @@ def metrics(options: MetricsOptions) -> None:
                 _poll(feeds, collector)
 
 
-def _poll(feeds: WatchedFeeds, collector: MetricsCollector) -> None:
+def _poll(feeds: WatchedFeeds, collector: MetricsCollector) -> bool:
+    """Take in the figures; return whether a device has no reading yet, since a process reads them."""
+    is_waiting = False
     for source, snapshot in feeds.poll():
         collector.update(source, snapshot)
+        is_waiting |= _awaits_devices(snapshot)
     for source in feeds.ended:
         collector.forget(source)
+    return is_waiting
+
+
+def _awaits_devices(snapshot: Snapshot) -> bool:
+    from gpuprof.live.snapshot import MissingReason, Unavailable
+
+    if snapshot.run is not None:  # its recording reads devices, or does not
+        return False
+    if isinstance(snapshot.devices, Unavailable):
+        return snapshot.devices.reason is MissingReason.NO_READING
+    return any(not each.readings and not each.is_lost for each in snapshot.devices)
+
+
+def _poll_until_devices_are_read(feeds: WatchedFeeds, collector: MetricsCollector) -> None:
+    end = time.monotonic() + _FIRST_READING_S
+    while _poll(feeds, collector) and time.monotonic() < end:
+        time.sleep(_READING_PAUSE_S)
 
 
 def _once(collector: MetricsCollector, pusher: OtlpPusher | None) -> None:
@@ -150,6 +174,7 @@ def _text_of(path: Path) -> str:
 @contextlib.contextmanager
 def _served(options: MetricsOptions, collector: MetricsCollector) -> Iterator[MetricsServer]:
     from gpuprof.live.metrics.server import MetricsServer
+    from gpuprof.live.snapshot import Snapshot
 
     token = _token(options.token_file)
     server = MetricsServer(options.host, options.port, collector.text, token=token)
