@@ -39,6 +39,8 @@ NEEDED = {
     "duckdb": "duckdb",
     "click": "click",
     "rich": "rich",
+    "scipy": "scipy",
+    "msgspec": "msgspec",
     "scikit-build-core": "scikit_build_core",
     "pybind11": "pybind11",
     "pytest": "pytest",

@@ -23,10 +23,12 @@ if __name__ == "__main__":
 from benchmarks.gpu._journal import read
 
 WHEELS = Path(__file__).resolve().parent / "wheels"
-USUALLY_MISSING = ("duckdb",)
+USUALLY_MISSING = ("duckdb", "msgspec")
 # With what each of them needs in turn.
 NEEDED = (
     "duckdb",
+    "msgspec",
+    "scipy",
     "numpy",
     "click",
     "rich",
