@@ -174,7 +174,6 @@ def _text_of(path: Path) -> str:
 @contextlib.contextmanager
 def _served(options: MetricsOptions, collector: MetricsCollector) -> Iterator[MetricsServer]:
     from gpuprof.live.metrics.server import MetricsServer
-    from gpuprof.live.snapshot import Snapshot
 
     token = _token(options.token_file)
     server = MetricsServer(options.host, options.port, collector.text, token=token)
