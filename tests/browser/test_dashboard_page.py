@@ -338,10 +338,13 @@ def test_memory_of_the_page_does_not_grow_with_updates(browser: Any, tmp_path: P
                 " ? done() : setTimeout(look, 20); look(); })",
                 ticks,
             )
-            for _ in range(2):  # the second frees what the first has found detached
+            readings = []
+            # A collection frees what the one before has found detached, on a busy machine not at once.
+            for _ in range(6):
                 session.send("HeapProfiler.collectGarbage")
-            used: int = session.send("Runtime.getHeapUsage")["usedSize"]
-            return used, session.send("Memory.getDOMCounters")["nodes"]
+                used: int = session.send("Runtime.getHeapUsage")["usedSize"]
+                readings.append((used, session.send("Memory.getDOMCounters")["nodes"]))
+            return min(used for used, _ in readings), min(nodes for _, nodes in readings)
 
         heap, nodes = held_after(1000)  # more than a ring holds
         later_heap, later_nodes = held_after(2500)
