@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
 from gpuprof.analyze.whatif.intervals import Intervals
-from gpuprof.analyze.whatif.selection import Modification, Selection
 from gpuprof.record.facts import Reason
 
 if TYPE_CHECKING:
@@ -197,8 +195,7 @@ def launches(record: ProgramRecord) -> list[Draft] | Missing:
     in_steps = Intervals.union(steps.begin_ns, steps.end_ns)
     time = record.in_model.without(record.in_model.without(in_steps))
     threads = record.fetch(_LAUNCHING_THREADS, process=record.process_id)["thread_id"].tolist()
-    by_thread = dict.fromkeys([record.main_thread, *threads], time)
-    _, gain, _ = record.replayed([Selection(Modification("remove", "", math.inf), 1, by_thread=by_thread)])
+    _, gain, _ = record.without(time, threads=threads)
     evidence = (
         record.figure("kernel_time", "ns", _TIME_OF_KERNELS, process=record.process_id),
         record.figure("kernels", "count", _KERNELS, process=record.process_id),

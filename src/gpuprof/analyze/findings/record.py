@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -414,15 +414,17 @@ class ProgramRecord:
         return self.figure(code, unit, "".join([updates, query]), **of)
 
     def without(
-        self, time: Intervals, *, remaining: float = 0.0, error_ns: float = 0.0
+        self, time: Intervals, *, remaining: float = 0.0, error_ns: float = 0.0, threads: Iterable[int] = ()
     ) -> tuple[GainKind, TimeRange, float]:
-        """Replay without some time of the main thread, or with a part of it; return the gain.
+        """Replay without some time of the main thread and of other threads, or with a part; return the gain.
 
         It is a bound if the rules of the replay explain too little of the recording. The last value is the
         explained fraction.
         """
         change = Modification("remove", "", math.inf) if not remaining else _faster(1 / remaining)
-        selection = Selection(change, 1, by_thread={self.main_thread: time}, error_ns=error_ns)
+        selection = Selection(
+            change, 1, by_thread=dict.fromkeys([self.main_thread, *threads], time), error_ns=error_ns
+        )
         return self.replayed([selection])
 
     def replayed(self, selections: list[Selection]) -> tuple[GainKind, TimeRange, float]:
