@@ -32,6 +32,8 @@ from gpuprof.run.windows import (
 if TYPE_CHECKING:
     import subprocess
 
+_LONGEST_WAIT_S = 2.0  # for the process that closes windows, once the program has ended
+
 
 class Windows:
     """The context manager that `windows` returns. `runs` are the retained windows."""
@@ -148,5 +150,10 @@ def run_windows(
     for process in keeper:
         if not (folder / LOCK_FILE).exists():
             process.terminate()  # it would wait for a program that never began
-        process.wait()
+        try:
+            process.wait(_LONGEST_WAIT_S)
+        except subprocess.TimeoutExpired:
+            # At the lowest priority it could take minutes. This process closes the rest.
+            process.kill()
+            process.wait()
     return code, folder, finish(folder)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -95,6 +96,37 @@ def test_without_steps_a_window_begins_after_a_grace_period(tmp_path: Path) -> N
     program.now_ns = 13_000_000_000
     program.sampler.poll()
     assert [each["steps"] for each in program.windows()] == [0]
+    program.sampler.stop()
+
+
+@pytest.mark.parametrize("is_other_thread", [False, True])
+def test_no_window_begins_or_ends_while_torch_is_being_imported(
+    tmp_path: Path, is_other_thread: bool
+) -> None:
+    program = Program(tmp_path / "p.windows", WindowOptions(every_s=10.0, duration_s=1.0))
+    poll = program.sampler.poll
+
+    def poll_in_import() -> None:
+        if is_other_thread:
+            thread = threading.Thread(target=poll)
+            thread.start()
+            thread.join()
+        else:
+            poll()
+
+    # A frame as that of the body of a module of PyTorch.
+    body = compile("call()", "proxy_tensor.py", "exec")
+
+    program.now_ns = 12_000_000_000
+    exec(body, {"__name__": "torch.fx.experimental.proxy_tensor", "call": poll_in_import})
+    assert not program.sampler.is_recording
+    exec(body, {"__name__": "torchless", "call": poll_in_import})
+    assert program.sampler.is_recording
+    program.now_ns += 3_000_000_000
+    exec(body, {"__name__": "torch", "call": poll_in_import})
+    assert program.sampler.is_recording
+    poll()
+    assert not program.sampler.is_recording
     program.sampler.stop()
 
 

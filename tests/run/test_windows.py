@@ -14,6 +14,7 @@ from refusals import refused
 from waiting import wait_until
 
 import gpuprof
+from gpuprof.always_on import run_windows
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording import Recording
 from gpuprof.record.recording_folder import DiskFullError, create_folder
@@ -133,6 +134,41 @@ def test_a_keeper_that_is_a_thread_leaves_the_priority_of_its_program(tmp_path: 
     words = [sys.executable, "-c", program, str(tmp_path / "absent")]
     printed = subprocess.run(words, start_new_session=True, capture_output=True, text=True, check=True).stdout
     assert "nice 0" in printed
+
+
+def test_a_keeper_that_gets_no_processor_does_not_hold_up_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    # This one never closes a window.
+    never = [sys.executable, "-c", "import signal; signal.pause()"]
+    monkeypatch.setattr("gpuprof.always_on.keeper_command", lambda _: never)
+    monkeypatch.setattr("gpuprof.always_on._LONGEST_WAIT_S", 0.0)
+    script = tmp_path / "p.py"
+    script.write_text(
+        "import time, torch\n"
+        "parameter = torch.ones(4, requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([parameter], 0.1)\n"
+        "end = time.monotonic() + 1.0\n"
+        "while time.monotonic() < end:\n"
+        "    parameter.sum().backward()\n"
+        "    optimizer.step()\n"
+        "raise SystemExit(5)\n",
+        encoding="utf-8",
+    )
+    code, folder, index = run_windows(
+        str(script),
+        [],
+        RecordingOptions(gpu=False),
+        WindowOptions(every_s=0.2, duration_s=0.05),
+        is_module=False,
+        out=tmp_path / "p.windows",
+    )
+    assert code == 5
+    assert index is not None
+    assert index["windows"]
+    spans = [gpuprof.open(folder / each["run"]).sql("FROM spans") for each in index["windows"]]
+    assert any(len(each) > 0 for each in spans)
 
 
 LAYERS = """

@@ -11,11 +11,13 @@ import contextlib
 import ctypes
 import os
 import shutil
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 from gpuprof.errors import GpuprofError
@@ -33,6 +35,8 @@ LEAST_FREE_BYTES = 32_000_000
 _MOST_UNCLOSED = 2
 _GRACE_NS = 1_000_000_000  # for a step to end, before a window begins or ends without one
 _MAIN_GRACE_NS = 1_000_000_000  # for the main thread to run an instruction
+# Packages of which a recording imports modules or changes functions.
+_INSTRUMENTED = frozenset({"torch", "triton", "numpy", "nvtx", "pynvml"})
 Reason = Literal["interval", "trigger"]
 # Why a window does not begin.
 SkipReason = Literal["recording_active", "unclosed", "disk_full", "failed"]
@@ -42,6 +46,19 @@ def has_room(folder: Path) -> bool:
     """Whether the disk of a folder has room for a window. Raises OSError."""
     free = os.statvfs(folder)
     return free.f_bavail * free.f_frsize >= LEAST_FREE_BYTES
+
+
+def is_importing() -> bool:
+    """Whether a thread runs the body of a module that a recording would find half imported."""
+    for frame in sys._current_frames().values():
+        current: FrameType | None = frame
+        while current is not None:
+            if current.f_code.co_name == "<module>":
+                name = str(current.f_globals.get("__name__", ""))
+                if name.partition(".")[0] in _INSTRUMENTED:
+                    return True
+            current = current.f_back
+    return False
 
 
 class WindowSampler:
@@ -124,11 +141,15 @@ class WindowSampler:
             self._busy.release()
 
     def poll(self, *, grace_ns: int = _GRACE_NS) -> None:
-        """Begin or end a window that has been due for `grace_ns`, since no step has ended meanwhile."""
+        """Begin or end a window that has been due for `grace_ns`, since no step has ended meanwhile.
+
+        While PyTorch is being imported it remains due: an import of its modules in between would fail, or
+        make the program's own fail.
+        """
         if os.getpid() != self._process_id or not self._busy.acquire(blocking=False):
             return
         try:
-            if not self._is_stopped:
+            if not self._is_stopped and self.overdue_ns() >= grace_ns and not is_importing():
                 self._advance(grace_ns=grace_ns)
         finally:
             self._busy.release()
