@@ -26,6 +26,7 @@ from gpuprof import open as open_run
 from gpuprof.analyze.requests.slow_request import TimePart
 from gpuprof.analyze.requests.slowest import ProfiledRequests
 from gpuprof.errors import RunError
+from gpuprof.load.figures import distribution_of
 from gpuprof.run.folder import RunFolder
 
 HANDLE, RARE = "handle (app.py:3)", "rare (app.py:9)"
@@ -172,9 +173,12 @@ def test_p99_of_many_requests_is_below_their_maximum(tmp_path: Path) -> None:
     load = SimulatedLoad()
     for index in range(200):
         load.serve(operator("aten::mm", 2 if index < 198 else index - 180))
-    wait = profiled(load, tmp_path).tail_wait()
+    requests = profiled(load, tmp_path)
+    wait = requests.tail_wait()
     assert wait is not None
-    assert (wait.requests, wait.latency_ns // MS, wait.is_maximum) == (2, 18, False)
+    assert (wait.requests, wait.latency_ns // MS, wait.is_maximum) == (2, 2, False)
+    latencies_s = np.array([each.latency_ns for each in requests.slowest(200)]) / 1e9
+    assert wait.latency_ns / 1e9 == distribution_of(latencies_s).p99
 
 
 def test_a_batch_is_one_row_with_its_size(tmp_path: Path) -> None:

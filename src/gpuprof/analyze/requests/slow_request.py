@@ -72,7 +72,7 @@ class SlowRequest:
 
 @dataclass(frozen=True, slots=True)
 class TailWait:
-    """Of the latency of the requests at or above p99: how many there are, and the fraction before sending.
+    """Of the latency of the requests above p99: how many there are, and the fraction before sending.
 
     Of few requests p99 is the maximum.
     """

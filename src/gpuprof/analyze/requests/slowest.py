@@ -188,14 +188,17 @@ class ProfiledRequests:
         rows = self.rows
         if not len(rows):
             return None
-        limit = np.sort(rows.latency_ns)[min(int(TAIL_QUANTILE * len(rows)), len(rows) - 1)]
-        tail = rows.latency_ns >= limit
+        # The order statistic that the table of latencies shows as p99.
+        rank = math.ceil(TAIL_QUANTILE * len(rows) - 1e-9)
+        limit = np.sort(rows.latency_ns)[max(rank - 1, 0)]
+        is_maximum = bool(limit == rows.latency_ns.max())
+        tail = rows.latency_ns >= limit if is_maximum else rows.latency_ns > limit
         whole = int(rows.latency_ns[tail].sum())
         return TailWait(
             int(tail.sum()),
             int(limit),
             float(rows.queued_ns[tail].sum()) / max(whole, 1),
-            is_maximum=bool(limit == rows.latency_ns.max()),
+            is_maximum=is_maximum,
         )
 
     def __str__(self) -> str:
