@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dashboard_folders import record_run, result_text
+from dashboard_folders import record_run, result_text, write_load
 from refusals import refused
 
 from gpuprof.errors import GpuprofError, RunError
 from gpuprof.live.dashboard import digests
 from gpuprof.live.dashboard.digests import digest_of
 from gpuprof.live.dashboard.items import ItemKind
+from gpuprof.live.dashboard.worker import CALLS
 from gpuprof.load.out_folder import SEVERAL_RESULTS, SINGLE_RESULT
 
 
@@ -122,3 +123,15 @@ def test_a_large_file_is_listed_only_if_it_looks_like_a_result(
     assert digest_of(tmp_path, "data.json", ItemKind.RESULT) is None
     with refused(GpuprofError, "too_large", "half.json"):
         digest_of(tmp_path, "half.json", ItemKind.RESULT)
+
+
+def test_a_value_of_another_type_is_damage_with_a_hint(tmp_path: Path) -> None:
+    write_load(tmp_path / "load", 1.0, 0, count=200)
+    file = tmp_path / "load" / SINGLE_RESULT
+    changed = {**json.loads(file.read_text(encoding="utf-8")), "latency_s": 5}
+    file.write_text(json.dumps(changed), encoding="utf-8")
+    (found,) = CALLS["digests"](root=str(tmp_path), entries=[["load", "load"]])
+    code, message, hint = found["problem"]
+    assert code == "unreadable"
+    assert message.startswith("its content is not what gpuprof writes (")
+    assert hint == "restore it from a copy, or measure again"

@@ -138,6 +138,13 @@ def test_points_are_kept_for_a_page_that_is_opened_later_but_not_without_a_limit
     assert history["machine"][-1]["received"] is None
 
 
+def test_the_first_point_of_a_run_is_of_no_interval_as_it_has_what_was_before() -> None:
+    live = runs_with({"a": FakeFeed()})
+    intervals = [live.poll({"1": "a"})["runs"]["1"]["interval_ns"] for _ in range(3)]
+    assert intervals == [None, SECOND, SECOND]
+    assert [each["interval_ns"] for each in live.history()["runs"]["1"]] == intervals
+
+
 def test_a_program_that_ends_leaves_a_last_point() -> None:
     feed = FakeFeed()
     live = runs_with({"a": feed})

@@ -170,6 +170,9 @@ class LiveRuns:
             snapshot = feed.poll()
             self._report(self._paths[run], self._alerts[run].update(snapshot))
             point, is_over = run_point(snapshot), feed.is_over
+            if not self._points[run]:
+                # It has all that was recorded before, and not only what took place since the last reading.
+                point["interval_ns"] = None
         except (GpuprofError, OSError, ValueError) as error:
             # Its folder was removed or closed between two readings.
             point, is_over = {"problem": getattr(error, "code", "cannot_read")}, True

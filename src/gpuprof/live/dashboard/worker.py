@@ -18,6 +18,8 @@ from typing import Any
 from gpuprof.errors import GpuprofError
 from gpuprof.live.dashboard.items import ItemKind, Plain
 
+_RESTORE = "restore it from a copy, or measure again"
+
 
 def _digests(root: str, entries: list[list[str]]) -> list[Plain]:
     from gpuprof.live.dashboard.digests import digest_of
@@ -29,7 +31,8 @@ def _digests(root: str, entries: list[list[str]]) -> list[Plain]:
         except GpuprofError as error:
             found.append({"problem": [error.code, *_in_folder(root, error.message, error.hint)]})
         except Exception as error:
-            found.append({"problem": ["unreadable", *_in_folder(root, f"{type(error).__name__}: {error}")]})
+            reason = f"its content is not what gpuprof writes ({type(error).__name__}: {error})"
+            found.append({"problem": ["unreadable", *_in_folder(root, reason, _RESTORE)]})
     return found
 
 

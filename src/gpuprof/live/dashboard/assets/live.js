@@ -85,7 +85,7 @@ function runPoint(card, point) {
     ...point,
     p50: steps.p50_ns,
     max: steps.max_ns,
-    steps: steps.count === null ? null : (steps.count * NS_PER_S) / point.interval_ns,
+    steps: steps.count === null || point.interval_ns === null ? null : (steps.count * NS_PER_S) / point.interval_ns,
   });
 }
 
@@ -257,7 +257,8 @@ function showPoint(card, point) {
       .filter(([, ns]) => ns > 0)
       .map(([part, ns]) => `${part} ${formatDuration(ns / steps.count)}`);
     // Not a rate: a step that is longer than the interval would make one step a second.
-    const within = `median of ${counted(steps.count, "step")} in ${formatDuration(point.interval_ns)}`;
+    const time = point.interval_ns === null ? "until now" : `in ${formatDuration(point.interval_ns)}`;
+    const within = `median of ${counted(steps.count, "step")} ${time}`;
     const means = parts.length > 0 ? `mean: ${parts.join(", ")}` : "";
     card.unit.textContent = [within, means].filter(Boolean).join(" · ");
   } else if (steps.count === null) {
