@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuprof.stats.distributions import scipy_module, student_quantile
-from gpuprof.stats.quantiles import CONFIDENCE, samples_needed
+from gpuprof.stats.quantiles import CONFIDENCE, order_statistic, samples_needed
 
 if TYPE_CHECKING:
     from gpuprof.stats.arrays import Floats
@@ -73,7 +73,7 @@ def quantile_of_run(values: Floats, share: float) -> RunQuantile:
     26, 1934) for as many independent values as the run is worth.
     """
     ordered, count = np.sort(values), len(values)
-    value = _at(ordered, share)
+    value = order_statistic(ordered, share)
     found = fraction_of((values > value).astype(np.float64), _common(values))
     effective = count / found.inflation
     if found.is_correlated or effective < samples_needed(share):
@@ -82,16 +82,13 @@ def quantile_of_run(values: Floats, share: float) -> RunQuantile:
     beta = scipy_module("special").betaincinv
     low = float(beta(below, effective - below + 1, tail))
     high = float(beta(below + 1, effective - below, 1 - tail))
-    return RunQuantile(value, _at(ordered, low), _at(ordered, high), effective, is_correlated=False)
+    return RunQuantile(
+        value, order_statistic(ordered, low), order_statistic(ordered, high), effective, is_correlated=False
+    )
 
 
 def _common(values: Floats) -> Floats:
-    return (values > _at(np.sort(values), _COMMON)).astype(np.float64)
-
-
-def _at(ordered: Floats, share: float) -> float:
-    rank = math.ceil(share * len(ordered) - _ROUNDING) - 1
-    return float(ordered[min(max(rank, 0), len(ordered) - 1)])
+    return (values > order_statistic(np.sort(values), _COMMON)).astype(np.float64)
 
 
 def relative_rate_error(ends_ns: Floats, units: Floats, start_ns: int, end_ns: int) -> float | None:

@@ -19,7 +19,7 @@ from gpuprof.load.correlated import (
     mean_interval,
 )
 from gpuprof.load.requests import Rows, is_ok, latency_ns, lateness_ns, service_ns
-from gpuprof.stats.quantiles import samples_needed
+from gpuprof.stats.quantiles import order_statistic, samples_needed
 
 Floats = npt.NDArray[np.float64]
 _QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
@@ -74,7 +74,7 @@ def quantile(ordered: Floats, share: float) -> float:
     """Return the smallest of sorted values that is not below a fraction of them; infinite for too few."""
     if len(ordered) * (1 - share) < 1 - 1e-9:
         return math.inf
-    return float(ordered[max(math.ceil(share * len(ordered) - 1e-9) - 1, 0)])
+    return order_statistic(ordered, share)
 
 
 def _finite(value: float) -> float | None:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Doing something right after a module was imported for the first time, by whomever."""
+"""Doing something right after a module was imported for the first time, and nothing during imports."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -74,3 +74,16 @@ class ImportHook(MetaPathFinder):
     def _imported(self) -> None:
         self.remove()
         self._callback()
+
+
+def is_importing(packages: Collection[str]) -> bool:
+    """Whether a thread runs the body of a module of these packages, so that others find it half imported."""
+    for frame in sys._current_frames().values():
+        current: FrameType | None = frame
+        while current is not None:
+            if current.f_code.co_name == "<module>":
+                name = str(current.f_globals.get("__name__", ""))
+                if name.partition(".")[0] in packages:
+                    return True
+            current = current.f_back
+    return False

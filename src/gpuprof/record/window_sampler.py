@@ -11,16 +11,15 @@ import contextlib
 import ctypes
 import os
 import shutil
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 from gpuprof.errors import GpuprofError
+from gpuprof.record.import_hook import is_importing
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.pauses import own_work
 from gpuprof.record.recording import Recording, end_program, record_program
@@ -46,19 +45,6 @@ def has_room(folder: Path) -> bool:
     """Whether the disk of a folder has room for a window. Raises OSError."""
     free = os.statvfs(folder)
     return free.f_bavail * free.f_frsize >= LEAST_FREE_BYTES
-
-
-def is_importing() -> bool:
-    """Whether a thread runs the body of a module that a recording would find half imported."""
-    for frame in sys._current_frames().values():
-        current: FrameType | None = frame
-        while current is not None:
-            if current.f_code.co_name == "<module>":
-                name = str(current.f_globals.get("__name__", ""))
-                if name.partition(".")[0] in _INSTRUMENTED:
-                    return True
-            current = current.f_back
-    return False
 
 
 class WindowSampler:
@@ -149,7 +135,7 @@ class WindowSampler:
         if os.getpid() != self._process_id or not self._busy.acquire(blocking=False):
             return
         try:
-            if not self._is_stopped and self.overdue_ns() >= grace_ns and not is_importing():
+            if not self._is_stopped and self.overdue_ns() >= grace_ns and not is_importing(_INSTRUMENTED):
                 self._advance(grace_ns=grace_ns)
         finally:
             self._busy.release()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 _MOST_BLOCKS = 200
+_ROUNDING = 1e-9  # 0.07 * 100 is above 7 in floating point
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,12 @@ class Estimate:
         if self.low is None or self.high is None or self.value <= 0:
             return None
         return (self.high - self.low) / self.value
+
+
+def order_statistic(ordered: Floats, share: float) -> float:
+    """Return the smallest of sorted values that at least a fraction of them does not exceed."""
+    rank = math.ceil(share * len(ordered) - _ROUNDING)
+    return float(ordered[min(max(rank, 1), len(ordered)) - 1])
 
 
 def samples_needed(quantile: float, confidence: float = CONFIDENCE) -> int:

@@ -17,6 +17,7 @@ from gpuprof.analyze.requests.text import requests_text
 from gpuprof.analyze.requests.times import ExecutionTimes, TimesTree
 from gpuprof.errors import RunError
 from gpuprof.run.requests_table import BATCH_SPAN, REQUEST_SPAN, STEP_SPAN
+from gpuprof.stats.quantiles import order_statistic
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
@@ -189,8 +190,7 @@ class ProfiledRequests:
         if not len(rows):
             return None
         # The order statistic that the table of latencies shows as p99.
-        rank = math.ceil(TAIL_QUANTILE * len(rows) - 1e-9)
-        limit = np.sort(rows.latency_ns)[max(rank - 1, 0)]
+        limit = order_statistic(np.sort(rows.latency_ns), TAIL_QUANTILE)
         is_maximum = bool(limit == rows.latency_ns.max())
         tail = rows.latency_ns >= limit if is_maximum else rows.latency_ns > limit
         whole = int(rows.latency_ns[tail].sum())
