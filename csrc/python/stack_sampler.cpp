@@ -13,6 +13,7 @@
 
 #include "core/clock.hpp"
 #include "core/platform.hpp"
+#include "core/recorder.hpp"
 #include "core/signals_blocked.hpp"
 #include "python/interpreter_layout.h"
 
@@ -27,6 +28,8 @@ constexpr std::int64_t unknown_ns = -1;
 constexpr std::int64_t longest_read_ns = 200'000;
 constexpr std::int64_t longest_frame_read_ns = 10'000;
 constexpr int most_reads = 3;
+// Of processor time. A helper or an idle worker uses less.
+constexpr std::int64_t least_used_ns = second_ns;
 
 std::int64_t to_ns(const timespec& time) noexcept {
     return static_cast<std::int64_t>(time.tv_sec) * second_ns + time.tv_nsec;
@@ -215,6 +218,14 @@ void StackSampler::sample_running(Thread& thread, std::int64_t cpu_ns) {
     thread.has_stack = true;
     thread.is_empty = frames_.empty();
     write(thread, now_ns, used_ns);
+    count_used(used_ns);
+}
+
+// A process that computes is in the run even without events: its samples need its files.
+void StackSampler::count_used(std::int64_t used_ns) noexcept {
+    const bool was_idle = used_ns_ < least_used_ns;
+    used_ns_ += used_ns;
+    if (was_idle && used_ns_ >= least_used_ns) Recorder::instance().make_files();
 }
 
 // Read if a thread did not run, because it costs the thread nothing then.

@@ -65,6 +65,7 @@ class StackSampler {
     void sample(Thread& thread);
     bool read_in_time(const Thread& thread, std::int64_t& now_ns);
     void sample_running(Thread& thread, std::int64_t cpu_ns);
+    void count_used(std::int64_t used_ns) noexcept;
     std::int64_t queued(Thread& thread, std::int64_t most_ns);
     void write(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns);
 
@@ -77,6 +78,7 @@ class StackSampler {
     std::vector<RawFrame> frames_;
     std::vector<NamedUsage> usage_;
     std::int64_t usage_ns_ = 0;  // when it was last written
+    std::int64_t used_ns_ = 0;   // by all threads while they were sampled
 
     pthread_t thread_{};
     bool is_running_ = false;

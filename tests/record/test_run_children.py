@@ -310,6 +310,25 @@ def test_pythons_functions_are_seen_in_a_process_without_spans(tmp_path: Path, r
     assert busy == [(run.meta["processes"][1]["process_id"],)]
 
 
+def test_a_process_that_computes_is_in_the_run_without_events(tmp_path: Path, run_python: Any) -> None:
+    if not _native.knows_interpreter():
+        pytest.skip("the native sampler does not know this interpreter")
+    computing = BUSY + "busy(1.5)"
+    words = [sys.executable, "-c", computing]
+    idle = [sys.executable, "-c", "import time; time.sleep(0.1)"]
+    (tmp_path / "main.py").write_text(
+        f"import os, subprocess\nfor words in {[words, idle]!r}: subprocess.run(words, check=True)\n"
+        f"if (child := os.fork()) == 0: exec({computing!r}); os._exit(0)\nos.waitpid(child, 0)"
+    )
+    done = run_python(*RUN, "--children", "main.py")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    run = gpuprof.open(tmp_path / "main.gpuprof")
+    busy = "SELECT DISTINCT process_id FROM call_tree WHERE kind = 'python' AND name LIKE 'busy%'"
+    found = {process_id for (process_id,) in run.sql(busy).fetchall()}
+    assert found == {each["process_id"] for each in run.meta["processes"]} - {run.meta["process_id"]}
+    assert len(found) == 2
+
+
 # --- a process that joins ------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import click
 
-from gpuprof.cli.pages import check_output
+from gpuprof.cli.pages import check_output, echo_path
 from gpuprof.cli.usage import UsageError
 from gpuprof.run.facts import damage_in, notes_of
 from gpuprof.run.messages import damage_text, not_imported_text, note_text
@@ -44,7 +44,7 @@ def export(run: str, output: str) -> None:
     path = Path(output)
     format_of(path)
     check_output(path)
-    click.echo(api.open(run).export(path))
+    echo_path(api.open(run).export(path))
 
 
 _EXTENSIONS = (".gz", ".json", ".sqlite", ".db", ".trace", ".pt")
@@ -76,7 +76,7 @@ def import_trace(trace: str, out: str | None) -> None:
         f"gpuprof: wrote {escape_text(str(run.path))} ({outline(run.meta)}); view it with: {command}",
         err=True,
     )
-    click.echo(run.path)
+    echo_path(run.path)
 
 
 def default_run(trace: Path) -> Path:

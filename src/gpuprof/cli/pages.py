@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,7 @@ def flamegraph(
         api.flamegraph_difference(path, new, old, weight=weight)
     else:
         _write_page(path, new[0], weight, window, full=full, flat=flat)
-    click.echo(path)
+    echo_path(path)
 
 
 def _window(text: str) -> tuple[float, float]:
@@ -134,6 +135,14 @@ def _named(run: Path) -> Path:
     return run.resolve() if run.name in ("", "..") else run
 
 
+def echo_path(path: Path) -> None:
+    """Print a path: its own bytes for a script, on a terminal nothing that moves the cursor."""
+    from gpuprof.text.sanitize import escape_text
+
+    is_terminal = sys.stdout.isatty()
+    click.echo(escape_text(str(path)) if is_terminal else os.fsencode(path) + b"\n", nl=is_terminal)
+
+
 def check_output(path: Path) -> None:
     """Refuse a path that cannot be a file, before any work."""
     if path.is_dir():
@@ -173,6 +182,7 @@ def roofline(
     The run needs counted work: gpuprof run --work, or gpuprof.profile(model, work=True).
     """
     from gpuprof import api
+    from gpuprof.text.sanitize import escape_text
 
     path = Path(output) if output is not None else None
     if path is not None:
@@ -194,4 +204,4 @@ def roofline(
         return
     click.echo(found.to_text(by, top, flat=flat))
     if path is not None:
-        click.echo(f"\nwrote {path}")
+        click.echo(f"\nwrote {escape_text(str(path))}")

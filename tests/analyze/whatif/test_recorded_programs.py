@@ -166,6 +166,21 @@ def test_a_python_function_is_gained_within_the_error_of_sampling(tmp_path: Path
     assert found.low_ns - 20e6 <= time_of(run, "slow") <= found.high_ns + 20e6
 
 
+@pytest.mark.parametrize("pattern", ["waiting:time.sleep*", "time.sleep (built-in)"])
+def test_a_wait_of_the_summary_is_gained(tmp_path: Path, pattern: str) -> None:
+    def program() -> None:
+        time.sleep(0.3)  # what is recorded
+        compute(0.2)
+
+    run = recorded(tmp_path, program, python=True)
+    names = run.sql("SELECT name FROM call_tree WHERE kind = 'waiting'").fetchall()
+    assert ("time.sleep (built-in)",) in names
+    found = run.whatif(remove=pattern)
+    assert found.low_ns is not None
+    assert found.high_ns is not None
+    assert found.low_ns - 20e6 <= 0.3e9 <= found.high_ns + 20e6
+
+
 def test_names_are_text_and_not_queries(tmp_path: Path) -> None:
     hostile = "it's {process} '); DROP TABLE spans; -- [a]"
 
@@ -187,6 +202,7 @@ def test_names_are_text_and_not_queries(tmp_path: Path) -> None:
         ({"remove": "python:nothing"}, "unknown_name", "python:nothing"),
         ({"speed_up": {"log": 0.0}}, "invalid_factor", "'log'"),
         ({"speed_up": {"log": float("nan")}}, "invalid_factor", "nan"),
+        ({"speed_up": {"log": 1e-12}}, "invalid_factor", "1e-12"),
         ({"workers": 2}, "no_data_loader", ""),
         ({"workers": 0}, "invalid_workers", "0"),
     ],

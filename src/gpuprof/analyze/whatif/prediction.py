@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _STEPS = "SELECT begin_ns, end_ns, source FROM steps WHERE process_id = {process} ORDER BY begin_ns"
 LEAST_EXPLAINED = 0.9  # below, a replay predicts nothing
+LEAST_FACTOR = 0.001  # a thousand times as long; far below, nanoseconds of 64 bits would overflow
 _REPLAYED = 0.9  # confidence of a replay of a complete recording that the rules explain
 _INCOMPLETE = 0.5  # factor for a recording with missing parts
 _PROCESSORS = "processors"
@@ -217,11 +218,11 @@ def _check(changes: Sequence[Modification], workers: int | None) -> None:
             hint="remove or speed up something, or name a number of workers",
         )
     for change in changes:
-        if change.action == "speed_up" and not 0 < change.factor < math.inf:
+        if change.action == "speed_up" and not LEAST_FACTOR <= change.factor < math.inf:
             raise RunError(
                 "invalid_factor",
                 f"{change.factor} is not a factor for {change.pattern!r}",
-                hint="2 means twice as fast",
+                hint="2 means twice as fast; the least factor is 0.001",
             )
     if workers is not None and workers < 1:
         raise RunError("invalid_workers", f"{workers} workers cannot fetch", hint="name 1 or more")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Action = Literal["remove", "speed_up"]
 # Processes are no work that could be changed.
 _SELECTABLE = tuple(kind for kind in KINDS if kind != "process")
+# Their nodes come from samples and have no spans.
+_SAMPLED = ("python", "waiting")
 
 _NODES = """
     SELECT coalesce(parent_id - (SELECT min(node_id) FROM call_tree WHERE process_id = {process}), -1)
@@ -95,7 +97,7 @@ class Selection:
 def select(folder: RunFolder, process_id: int, change: Modification) -> Selection:
     """Find what a change applies to in one process. Raises RunError if nothing of that name was recorded."""
     kind, matches = _matcher(change.pattern)
-    if kind == "python":
+    if kind in _SAMPLED:
         found = _select_functions(folder, process_id, change, matches)
     else:
         found = _select_nodes(folder, process_id, change, kind, matches)
@@ -148,7 +150,7 @@ def _select_nodes(
 
 
 def _may_be_named(kind: str, wanted: str | None) -> bool:
-    return kind not in ("process", "python") and wanted in (None, kind)
+    return kind != "process" and kind not in _SAMPLED and wanted in (None, kind)
 
 
 def _gpu_rows(
