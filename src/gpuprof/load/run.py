@@ -228,7 +228,9 @@ def _scenario(text: str) -> Scenario:
         return Scenario(text)
     except ValueError:
         raise BenchmarkError(
-            "unknown_scenario", f"scenario {text!r} is not known", hint=f"use {', '.join(Scenario)} or {SOAK}"
+            "unknown_scenario",
+            f"scenario {text!r} is not known",
+            hint=f"use {', '.join(Scenario)}, or gpuprof.bench.sustained_load_test for a soak test",
         ) from None
 
 
