@@ -238,6 +238,14 @@ def test_a_profile_of_a_server_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "words", [["--concurrency", "1,2"], ["--find-max-rate", "--slo", "p90<5ms"], ["--slo", "p90<5ms"]]
+)
+def test_a_soak_test_is_one_run(target: str, words: list[str]) -> None:
+    command = ["load", target, "--scenario", "soak", "--duration", "1s", *words]
+    refused_command(command, "options_of_one_run", "--scenario soak")
+
+
 def test_what_cannot_work_is_refused(target: str) -> None:
     refused_command(["load", "--rate", "5"], "no_target")
     refused_command(["load", target, "--rate", "fast"], "invalid_rate", "fast")

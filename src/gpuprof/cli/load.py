@@ -122,6 +122,11 @@ class LoadCommandOptions(SystemOptions):
     ca_file: str
 
     @property
+    def makes_several_runs(self) -> bool:
+        """Whether the options are those of a search or a sweep."""
+        return self.find_max_rate or len(self.concurrency or ()) > 1
+
+    @property
     def single_concurrency(self) -> int | None:
         """The concurrency of one run; None without it, and for a sweep."""
         return self.concurrency[0] if self.concurrency is not None and len(self.concurrency) == 1 else None
@@ -299,7 +304,7 @@ def _load_into(options: LoadCommandOptions) -> None:
     if options.scenario == "soak":
         _soak(options)
         return
-    if options.find_max_rate or len(options.concurrency or ()) > 1:
+    if options.makes_several_runs:
         _several_runs(options)
         return
     with terminated_like_interrupted(), reporting_interrupt():
@@ -344,7 +349,7 @@ def _mlperf(options: LoadCommandOptions) -> None:
     """Run LoadGen; exit with 1 where its verdict is invalid, with 3 where the run was too short for one."""
     from gpuprof.load.loadgen_run import run_mlperf
 
-    if options.report or options.find_max_rate or len(options.concurrency or ()) > 1:
+    if options.report or options.makes_several_runs:
         raise UsageError("options_of_one_run", "--mlperf has no --report, --find-max-rate or sweep; "
                          "hint: omit them.")  # fmt: skip
     with terminated_like_interrupted(), reporting_interrupt():
@@ -364,9 +369,9 @@ def _soak(options: LoadCommandOptions) -> None:
     from gpuprof.load.run import LoadOptions
     from gpuprof.load.soak_run import run_soak
 
-    if options.report or options.find_max_rate or options.slo is not None:
-        raise UsageError("options_of_one_run", "--scenario soak has no --report, --find-max-rate or --slo; "
-                         "hint: omit them.")  # fmt: skip
+    if options.report or options.makes_several_runs or options.slo is not None:
+        raise UsageError("options_of_one_run", "--scenario soak has no --report, --find-max-rate, --slo or "
+                         "sweep; hint: omit them.")  # fmt: skip
     settings, lines = options.settings(), OccasionalLines(partial(click.echo, err=True))
     with terminated_like_interrupted(), reporting_interrupt():
         found = run_soak(
