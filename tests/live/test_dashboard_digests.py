@@ -12,7 +12,7 @@ import pytest
 from dashboard_folders import record_run, result_text, write_load
 from refusals import refused
 
-from gpuprof.errors import GpuprofError, RunError
+from gpuprof.errors import BenchmarkError, GpuprofError, RunError
 from gpuprof.live.dashboard import digests
 from gpuprof.live.dashboard.digests import digest_of
 from gpuprof.live.dashboard.items import ItemKind
@@ -112,6 +112,14 @@ def test_a_run_without_whole_tables_is_damaged(
     change(run)
     with refused(RunError, code, run.name):
         digest_of(tmp_path, run.name, ItemKind.RUN)
+
+
+def test_a_load_test_whose_requests_are_cut_is_damaged(tmp_path: Path) -> None:
+    load = write_load(tmp_path / "load", 5.0, 1)
+    assert digest_of(tmp_path, load.name, ItemKind.LOAD) is not None
+    cut_last_byte(load / "requests.parquet")
+    with refused(BenchmarkError, "damaged", "requests.parquet of load"):
+        digest_of(tmp_path, load.name, ItemKind.LOAD)
 
 
 def test_a_large_file_is_listed_only_if_it_looks_like_a_result(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import gc
@@ -37,9 +38,12 @@ from dashboard_server import Client, Served, serving  # noqa: E402 - needs the p
 import gpuprof  # noqa: E402
 from gpuprof.errors import GpuprofError  # noqa: E402
 from gpuprof.live.dashboard import catalog, rendering, worker  # noqa: E402
+from gpuprof.live.dashboard.catalog import Catalog  # noqa: E402
+from gpuprof.live.dashboard.items import FileStamp, Item, ItemKind, ItemState  # noqa: E402
 from gpuprof.live.dashboard.live_runs import LiveRuns  # noqa: E402
-from gpuprof.live.dashboard.rendered import PageFolder  # noqa: E402
+from gpuprof.live.dashboard.rendered import PageFolder, RenderedPages  # noqa: E402
 from gpuprof.live.dashboard.security import Access  # noqa: E402
+from gpuprof.live.dashboard.workers import Worker  # noqa: E402
 from gpuprof.record.recording_folder import LOCK_FILE  # noqa: E402
 
 LOCKING = """
@@ -505,6 +509,76 @@ def test_the_folder_grows_and_shrinks(tmp_path: Path) -> None:
         assert gone in since["removed"] or since["whole"]
         # A version of another server: everything is sent.
         assert served.json("/api/catalog?since=999999")["whole"]
+
+
+def test_the_export_of_a_file_that_was_removed_is_refused(tmp_path: Path) -> None:
+    (path, *_) = write_history(tmp_path, 2)
+    with serving(tmp_path) as served:
+        item = served.read(2)[path.name]["id"]
+        assert served.get(f"/export/items/{item}.json")[0] == 200
+        path.unlink()
+        # Before and after the folder is listed again.
+        status, _, body = served.get(f"/export/items/{item}.json")
+        assert (status, json.loads(body)["code"]) == (404, "no_such_item")
+        served.read(1)
+        assert served.get(f"/export/items/{item}.json")[0] == 404
+
+
+def test_names_of_models_have_no_invisible_characters(tmp_path: Path) -> None:
+    hostile = "a\x1b[31m\u202eb"
+    for number in range(2):
+        text = result_text(number, 10.0, number).replace('"net"', json.dumps(hostile))
+        (tmp_path / f"{number}.json").write_text(text, encoding="utf-8")
+    with serving(tmp_path) as served:
+        old, new = (each["id"] for each in served.read(2).values())
+        for path in (
+            "/api/catalog",
+            f"/api/items/{old}",
+            "/api/models",
+            f"/api/compare?old={old}&new={new}",
+            "/export/entries.json",
+            "/export/entries.csv",
+        ):
+            status, _, body = served.get(path)
+            assert status == 200, body
+            text = body.decode()
+            form = text if path.endswith(".csv") else json.dumps(json.loads(text), ensure_ascii=False)
+            assert r"\x1b[31m" in form
+            assert not {"\x1b", "\u202e"} & set(form)
+
+
+def test_a_page_that_many_ask_for_is_rendered_once(tmp_path: Path) -> None:
+    """A second rendering would cut the file that the first response reads."""
+
+    class Rendering:
+        def __init__(self) -> None:
+            self.calls = 0
+            self.may_end = asyncio.Event()
+
+        async def call(self, _name: str, *, out: str, **_more: str) -> None:
+            self.calls += 1
+            await self.may_end.wait()
+            Path(out).write_text("page", encoding="utf-8")
+
+        async def close(self) -> None:
+            self.may_end.set()
+
+    async def ask() -> None:
+        pages, rendering = RenderedPages(Catalog(tmp_path, Worker())), Rendering()
+        pages._worker = rendering  # type: ignore[assignment]
+        item = Item("run.gpuprof", ItemKind.RUN, ItemState.READY, FileStamp(1, 2, 3))
+        pages.ready = lambda _wanted: item  # type: ignore[method-assign]
+        tabs = [asyncio.create_task(pages.page(item.item_id, "flamegraph")) for _ in range(5)]
+        await asyncio.sleep(0)
+        tabs[0].cancel()  # the tab that asked first is closed
+        await asyncio.sleep(0)
+        rendering.may_end.set()
+        cancelled, *paths = await asyncio.gather(*tabs, return_exceptions=True)
+        assert isinstance(cancelled, asyncio.CancelledError)
+        assert len(set(paths)) == rendering.calls == 1
+        await pages.close()
+
+    asyncio.run(ask())
 
 
 def test_a_folder_with_more_than_is_listed_reports_it(tmp_path: Path) -> None:

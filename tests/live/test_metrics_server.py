@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -212,6 +213,17 @@ def test_wrong_input_of_the_command_is_one_line(tmp_path: Path, monkeypatch: pyt
     refused_command(["metrics", str(tmp_path / "missing.gpuprof")], "no_such_run")
     refused_command(["metrics", "--once", "--otlp", "file:///etc/passwd"], "bad_endpoint")
     assert execute(["metrics", "--token-file", str(tmp_path / "absent")]) == 2
+
+
+@pytest.mark.parametrize(("is_terminal", "shown"), [(True, r"\x1b[31m"), (False, "\x1b[31m")])
+def test_a_name_on_a_terminal_does_not_move_the_cursor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_terminal: bool, shown: str
+) -> None:
+    text = b'gpuprof_span_calls_total{span="\x1b[31m"} 1\n'
+    monkeypatch.setattr(MetricsCollector, "text", lambda *_arguments: text)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    assert execute(["metrics", "--once"]) == 0
+    assert capsys.readouterr().out == f'gpuprof_span_calls_total{{span="{shown}"}} 1\n'
 
 
 def test_the_machine_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:

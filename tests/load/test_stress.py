@@ -73,3 +73,13 @@ def test_what_cannot_work_is_refused() -> None:
         variable_load_test(fails)
     with refused(BenchmarkError, "invalid_schedule"):
         sustained_load_test(lambda: None, duration_minutes=0)
+
+
+def test_a_model_without_a_known_input_needs_inputs() -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3))
+    for test in (variable_load_test, sustained_load_test):
+        with refused(BenchmarkError, "unknown_input_shape", "Sequential"):
+            test(model)
+    found = variable_load_test(model, lambda size: torch.ones(size, 3, 8, 8), rate=100, duration_s=0.05)
+    assert set(found.phases) == {"bursts", "ramp", "mixed_batches", "concurrent"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -142,9 +143,12 @@ def _poll_until_devices_are_read(feeds: WatchedFeeds, collector: MetricsCollecto
 def _once(collector: MetricsCollector, pusher: OtlpPusher | None) -> None:
     from gpuprof.errors import GpuprofError
     from gpuprof.live.metrics.exposition import TextFormat
+    from gpuprof.text.sanitize import visible_text
 
     if pusher is None:
-        click.echo(collector.text(TextFormat.PROMETHEUS).decode(), nl=False)
+        text = collector.text(TextFormat.PROMETHEUS).decode()
+        # A name may contain what moves the cursor; Prometheus reads it as it is.
+        click.echo(visible_text(text, kept="\n") if sys.stdout.isatty() else text, nl=False, color=True)
     elif not pusher.push():
         raise GpuprofError(
             "not_pushed",

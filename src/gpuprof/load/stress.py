@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof.bench.in_process.inputs import maker_of
+from gpuprof.bench.in_process.inputs import own_maker
 from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.errors import BenchmarkError
 from gpuprof.load.result import LoadResult, LoadSettings
@@ -162,7 +162,16 @@ class _InputMaker:
 
 def _input_maker(model: Any, inputs: Any) -> _InputMaker:
     if inputs is None:
-        return _InputMaker(maker_of(model), True) if is_module(model) else _InputMaker(None, False)
+        if not is_module(model):
+            return _InputMaker(None, False)
+        made = own_maker(model)
+        if made is None:
+            raise BenchmarkError(
+                "unknown_input_shape",
+                f"{type(model).__name__}: the shape of its input is not known",
+                hint="give the inputs of a call, or a function of the batch size",
+            )
+        return _InputMaker(made, True)
     if callable(inputs):
         return _InputMaker(inputs, True)
     return _InputMaker(lambda _size: inputs, False)

@@ -75,7 +75,7 @@ def _parts_of(folder: Path) -> list[Path]:
 
 
 def _problem_of(part: Path, entry: object, *, is_quick: bool) -> str | None:
-    if not _is_whole(part):
+    if not is_whole(part):
         return "is no whole Parquet file"
     if not isinstance(entry, dict):
         return None
@@ -86,7 +86,8 @@ def _problem_of(part: Path, entry: object, *, is_quick: bool) -> str | None:
     return None if is_same else "is not as it was written"
 
 
-def _is_whole(part: Path) -> bool:
+def is_whole(part: Path) -> bool:
+    """Return whether a file begins and ends as Parquet does. Raises OSError."""
     with part.open("rb") as file:
         begin = file.read(len(_MAGIC))
         file.seek(0, os.SEEK_END)

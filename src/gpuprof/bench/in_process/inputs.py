@@ -54,17 +54,23 @@ def maker_of(
         return make_inputs
     if input_shape is not None:
         return _drawn_like(model, tuple(input_shape))
-    example = getattr(model, "example_input_array", None)
-    if example is not None:
-        return lambda size: _repeated(example, size)
-    features = _first_features(model)
-    if features is None:
+    found = own_maker(model)
+    if found is None:
         raise BenchmarkError(
             "unknown_input_shape",
             f"{type(model).__name__}: the shape of its input is not known",
             hint="give make_inputs, or input_shape as in (3, 224, 224)",
         )
-    return _drawn_like(model, (features,))
+    return found
+
+
+def own_maker(model: Any) -> MakeInputs | None:
+    """Return what makes the inputs of a model that has their shape itself; None of others."""
+    example = getattr(model, "example_input_array", None)
+    if example is not None:
+        return lambda size: _repeated(example, size)
+    features = _first_features(model)
+    return None if features is None else _drawn_like(model, (features,))
 
 
 def _drawn_like(model: Any, shape: tuple[int, ...]) -> MakeInputs:

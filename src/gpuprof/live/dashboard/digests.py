@@ -17,7 +17,7 @@ from gpuprof.live.dashboard.items import ItemKind, Plain
 from gpuprof.load.out_folder import SEVERAL_RESULTS, SINGLE_RESULT
 from gpuprof.load.reasons import SOAK_QUESTION
 from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json
-from gpuprof.run.parts import problem_of_parts
+from gpuprof.run.parts import is_whole, problem_of_parts
 
 LARGEST_FILE = 256 << 20
 _SOAK = "soak"
@@ -42,7 +42,9 @@ def digest_of(root: Path, path: str, kind: ItemKind) -> Plain | None:
     if kind is ItemKind.RUN:
         return _run_digest(whole)
     if kind is ItemKind.LOAD:
-        return _load_digest(_json(whole / LOAD_FILES[0]))
+        found = _load_digest(_json(whole / LOAD_FILES[0]))
+        _check_requests(whole / LOAD_FILES[1])
+        return found
     return _file_digest(root, whole)
 
 
@@ -273,6 +275,16 @@ def _load_digest(plain: Any) -> Plain:
             "outcome": f"{SOAK_QUESTION}: {plain.get('verdict')}" if plain.get("kind") == _SOAK else None,
         },
     }
+
+
+def _check_requests(path: Path) -> None:
+    """Raise BenchmarkError where the requests of a load test are cut; they are not read for it."""
+    if not path.is_symlink() and not is_whole(path):
+        raise BenchmarkError(
+            "damaged",
+            f"{path.name} of {path.parent.name} is no whole Parquet file",
+            hint="restore it from a copy, or run the load again",
+        )
 
 
 def _three(value: Any) -> list[float | None] | None:

@@ -98,7 +98,7 @@ class Item:
             "kind": self.kind.value,
             "state": self.state.value,
             "unix_ms": digest.get("unix_ms") or self.stamp.mtime_ns // 1_000_000,
-            "summary": digest.get("summary"),
+            "summary": visible_values(digest.get("summary")),
             "problem": None if self.problem is None else self.problem.to_plain(),
         }
 
@@ -122,6 +122,17 @@ class Item:
                 hint="wait until its program has ended and the run is closed",
             )
         return GpuprofError("not_ready", f"{path} is not read yet", hint="try again in a few seconds")
+
+
+def visible_values(value: Any) -> Any:
+    """Return plain values with an escape in place of each invisible character of their texts."""
+    if isinstance(value, str):
+        return visible_text(value, kept="\n")
+    if isinstance(value, dict):
+        return {visible_values(key): visible_values(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [visible_values(each) for each in value]
+    return value
 
 
 def item_id(path: str) -> str:

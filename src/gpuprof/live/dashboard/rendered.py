@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import hashlib
@@ -30,6 +31,11 @@ _HEAD_BYTES = 64 << 10
 _MORE_POLICY = "; frame-ancestors 'none'; sandbox allow-scripts allow-downloads allow-modals allow-popups"
 
 
+def no_such_item() -> GpuprofError:
+    """Return the error of an entry that is not in the folder, or not any more."""
+    return GpuprofError("no_such_item", "there is no such entry any more", hint="go back to the list")
+
+
 class RenderedPages:
     """Renders pages of entries in a worker of its own, one after the other."""
 
@@ -38,12 +44,13 @@ class RenderedPages:
         self._worker = Worker()
         self._folder = PageFolder()
         self._pages: OrderedDict[str, Path] = OrderedDict()
+        self._rendering: dict[str, asyncio.Task[Path]] = {}
 
     def ready(self, wanted: str) -> Item:
         """Return an entry that can be read. Raises GpuprofError."""
         item = self._catalog.item(wanted)
         if item is None:
-            raise GpuprofError("no_such_item", "there is no such entry any more", hint="go back to the list")
+            raise no_such_item()
         if item.state is not ItemState.READY:
             raise item.refusal()
         return item
@@ -85,6 +92,19 @@ class RenderedPages:
         if name in self._pages:
             self._pages.move_to_end(name)
             return self._pages[name]
+        task = self._rendering.get(name)
+        if task is None:
+            task = self._rendering[name] = asyncio.create_task(self._render(call, name, arguments))
+            task.add_done_callback(lambda done: self._has_rendered(name, done))
+        # Others may wait for the same page, so one that is closed meanwhile does not end it.
+        return await asyncio.shield(task)
+
+    def _has_rendered(self, name: str, task: asyncio.Task[Path]) -> None:
+        del self._rendering[name]
+        if not task.cancelled():
+            task.exception()  # for those that wait; if there are none any more, it is not reported
+
+    async def _render(self, call: str, name: str, arguments: dict[str, str]) -> Path:
         path = self._folder.path / f"{name}.html"
         await self._worker.call(call, root=str(self._catalog.root), out=str(path), **arguments)
         self._pages[name] = path
@@ -95,6 +115,9 @@ class RenderedPages:
 
     async def close(self) -> None:
         """End the worker and remove the pages."""
+        for task in self._rendering.values():
+            task.cancel()
+        await asyncio.gather(*self._rendering.values(), return_exceptions=True)
         await self._worker.close()
         self._folder.close()
 

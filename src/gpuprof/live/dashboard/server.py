@@ -31,10 +31,10 @@ from gpuprof.live.dashboard.exports import (
 )
 from gpuprof.live.dashboard.folder import MOST_ENTRIES
 from gpuprof.live.dashboard.history import METRICS, Trends, models_of
-from gpuprof.live.dashboard.items import Item, ItemState, Plain, Problem, item_id
+from gpuprof.live.dashboard.items import Item, ItemState, Plain, Problem, item_id, visible_values
 from gpuprof.live.dashboard.live_runs import LiveRuns
 from gpuprof.live.dashboard.page import dashboard_page, refusal_page
-from gpuprof.live.dashboard.rendered import RenderedPages, policy_of_page
+from gpuprof.live.dashboard.rendered import RenderedPages, no_such_item, policy_of_page
 from gpuprof.live.dashboard.rendering import PAGES
 from gpuprof.live.dashboard.security import Access, Guard
 from gpuprof.live.dashboard.stream import MOST_STREAMS, Broadcast, EventStream
@@ -126,7 +126,7 @@ class Dashboard:
         """Return what is known of an entry: its figures, its pages, and the run or results next to it."""
         item = self.catalog.item(wanted)
         if item is None:
-            raise GpuprofError("no_such_item", "there is no such entry any more", hint="go back to the list")
+            raise no_such_item()
         digest = item.digest or {}
         pages = list(PAGES.get(item.kind, ())) if item.state is ItemState.READY else []
         if not (digest.get("summary") or {}).get("has_work") and "roofline" in pages:
@@ -199,7 +199,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     is_page = request.url.path.startswith(("/view/", "/difference"))
     if is_page and "text/html" in request.headers.get("accept", ""):
         return HTMLResponse(refusal_page(error), status)
-    return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, status)
+    plain = {"code": error.code, "message": error.message, "hint": error.hint}
+    return JSONResponse(visible_values(plain), status)
 
 
 class Routes:
@@ -261,12 +262,12 @@ class Routes:
     async def item(self, request: Request) -> Response:
         """Return what is known of an entry, with the pages that it has."""
         found = self._dashboard.detail(request.path_params["item"])
-        return _json(found)
+        return _json(visible_values(found))
 
     async def compare(self, request: Request) -> Response:
         """Return the comparison of two entries."""
         old, new = (request.query_params.get(each, "") for each in ("old", "new"))
-        return _json(await self._dashboard.pages.compare(old, new))
+        return _json(visible_values(await self._dashboard.pages.compare(old, new)))
 
     async def view(self, request: Request) -> Response:
         """Return a page of an entry; it is rendered when it is asked for."""
@@ -309,7 +310,11 @@ class Routes:
         item = self._dashboard.pages.ready(request.path_params["item"])
         call = {"root": str(self._dashboard.root), "path": item.path, "kind": item.kind.value}
         path = await self._dashboard.reader.call("source", **call)
-        return FileResponse(path, media_type="application/json", filename=f"{item.item_id}.json")
+        try:
+            content = await asyncio.to_thread(Path(path).read_bytes)
+        except OSError:
+            raise no_such_item() from None  # it was removed after the last listing of the folder
+        return _file(content, "application/json", f"{item.item_id}.json")
 
 
 def _page_response(path: Path) -> Response:
@@ -318,11 +323,10 @@ def _page_response(path: Path) -> Response:
     )
 
 
-def _file(text: str, media: str, name: str) -> Response:
+def _file(content: str | bytes, media: str, name: str) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(
-        text.encode("utf-8", "backslashreplace"), media_type=f"{media}; charset=utf-8", headers=headers
-    )
+    plain = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    return Response(plain, media_type=f"{media}; charset=utf-8", headers=headers)
 
 
 def _json(value: Any) -> JSONResponse:
