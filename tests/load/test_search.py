@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from refusals import refused
 from gpuprof.bench.results.target import parse_target
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
-from gpuprof.load.search import find_max_rate, lowest_rate
+from gpuprof.load.search import _value, find_max_rate, lowest_rate
 
 TARGET = parse_target(f"p99<{mm1_quantile(0.8, 0.99):.6f}s")
 
@@ -151,6 +152,21 @@ def test_a_crossing_is_an_estimate_and_failed_runs_give_none() -> None:
     last_s = math.inf
     found = find_max_rate(measure, parse_target("p90<20ms"), 4_000, ended_by=ended)
     assert (found.low, found.value, found.high, found.is_estimate) == (4_000, 4_000, 8_000, False)
+
+
+def test_a_disturbed_search_crosses_where_most_of_its_rates_do() -> None:
+    """Quantiles in the order of rates, as a busy machine gave them: 6,200/s is below the limit by chance."""
+    quantiles = {900: 0.02, 3_200: 0.0434, 4_800: 0.194, 5_600: 0.102, 6_200: 0.0387, 6_400: 0.448}
+    (found, *_) = find_max_rate(disturbed({}, 1_000), parse_target("p90<20ms"), 900).probes
+    probes = tuple(
+        dataclasses.replace(found, rate=rate, quantile=dataclasses.replace(found.quantile, value=value))
+        for rate, value in quantiles.items()
+    )
+    pooled = math.log(0.194 * 0.102 * 0.0387) / 3
+    begin = math.log(0.0434)
+    crossing = 3_200 + 1_600 * (math.log(0.05) - begin) / (pooled - begin)
+    assert _value(probes, 900, 6_400, 0.05) == pytest.approx(crossing)
+    assert crossing < 3_600
 
 
 def test_what_cannot_be_searched_is_refused() -> None:

@@ -45,6 +45,12 @@ def test_nothing_is_stated_beyond_twice_the_data() -> None:
     assert isinstance(law.throughput(16), float)
 
 
+def test_a_throughput_that_only_falls_has_its_peak_at_one() -> None:
+    law = fit_law([ConcurrencyRun(level, 100 / level, level**2 / 100) for level in (1, 2, 4, 8)])
+    assert law is not None
+    assert (law.peak_low, law.peak) == (1, 1)
+
+
 @pytest.mark.slow
 def test_the_interval_of_the_peak_holds_it_in_simulations() -> None:
     held = 0

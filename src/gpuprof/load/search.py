@@ -19,6 +19,7 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.load.intervals import FEWEST_RUNS, QueueQuantile, lower_end_of_runs, quantile_of_runs
 from gpuprof.load.reasons import LoadReason, reason
 from gpuprof.load.stopping import TargetStoppedError
+from gpuprof.stats.distributions import scipy_module
 from gpuprof.stats.quantiles import samples_needed
 
 if TYPE_CHECKING:
@@ -274,18 +275,22 @@ def _value(probes: tuple[RateProbe, ...], low: float, high: float, limit_s: floa
 
 
 def _crossing(probes: tuple[RateProbe, ...], limit_s: float) -> float | None:
-    """Return the rate at which the quantile crosses the limit, by the logarithms of adjacent rates."""
+    """Return the rate at which the quantile crosses the limit, by the logarithms of adjacent rates.
+
+    A quantile that falls with the rate is noise: the values are those of isotonic regression.
+    """
     known = [
         (each.rate, math.log(each.quantile.value))
         for each in probes
         if each.quantile.value is not None and 0 < each.quantile.value < math.inf
     ]
-    limit = math.log(limit_s)
-    below = [each for each in known if each[1] < limit]
-    above = [each for each in known if each[1] >= limit]
-    if not below or not above:
+    if not known:
         return None
-    (rate, value), (next_rate, next_value) = max(below), min(above)
-    if next_rate <= rate or next_value <= value:
-        return (rate + next_rate) / 2
-    return rate + (next_rate - rate) * (limit - value) / (next_value - value)
+    rates, logs = zip(*known, strict=True)
+    rising = scipy_module("optimize").isotonic_regression(logs).x.tolist()
+    limit = math.log(limit_s)
+    above = next((at for at, value in enumerate(rising) if value >= limit), None)
+    if not above:  # none, or the first one
+        return None
+    (rate, next_rate), (value, next_value) = rates[above - 1 : above + 1], rising[above - 1 : above + 1]
+    return float(rate + (next_rate - rate) * (limit - value) / (next_value - value))

@@ -169,7 +169,7 @@ def _input_maker(model: Any, inputs: Any) -> _InputMaker:
             raise BenchmarkError(
                 "unknown_input_shape",
                 f"{type(model).__name__}: the shape of its input is not known",
-                hint="give the inputs of a call, or a function of the batch size",
+                hint="set inputs, as in inputs=lambda size: torch.randn(size, 3, 224, 224)",
             )
         return _InputMaker(made, True)
     if callable(inputs):

@@ -164,7 +164,8 @@ def _fit(levels: Floats, logs: Floats) -> tuple[float, float, float] | None:
 
 
 def _peak(contention: float, coherency: float) -> float:
-    return math.sqrt((1 - contention) / coherency) if coherency > 0 else math.inf
+    # No concurrency is below 1: there is the peak of a throughput that only falls.
+    return max(math.sqrt((1 - contention) / coherency), 1.0) if coherency > 0 else math.inf
 
 
 def _within(peak: float, most: int) -> float | None:
