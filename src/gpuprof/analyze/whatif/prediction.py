@@ -222,7 +222,7 @@ def _check(changes: Sequence[Modification], workers: int | None) -> None:
             raise RunError(
                 "invalid_factor",
                 f"{change.factor} is not a factor for {change.pattern!r}",
-                hint="2 means twice as fast; the least factor is 0.001",
+                hint=f"2 means twice as fast; the least factor is {LEAST_FACTOR}",
             )
     if workers is not None and workers < 1:
         raise RunError("invalid_workers", f"{workers} workers cannot fetch", hint="name 1 or more")

@@ -199,8 +199,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
     is_page = request.url.path.startswith(("/view/", "/difference"))
     if is_page and "text/html" in request.headers.get("accept", ""):
         return HTMLResponse(refusal_page(error), status)
-    plain = {"code": error.code, "message": error.message, "hint": error.hint}
-    return JSONResponse(visible_values(plain), status)
+    return _json({"code": error.code, "message": error.message, "hint": error.hint}, status)
 
 
 class Routes:
@@ -262,12 +261,12 @@ class Routes:
     async def item(self, request: Request) -> Response:
         """Return what is known of an entry, with the pages that it has."""
         found = self._dashboard.detail(request.path_params["item"])
-        return _json(visible_values(found))
+        return _json(found)
 
     async def compare(self, request: Request) -> Response:
         """Return the comparison of two entries."""
         old, new = (request.query_params.get(each, "") for each in ("old", "new"))
-        return _json(visible_values(await self._dashboard.pages.compare(old, new)))
+        return _json(await self._dashboard.pages.compare(old, new))
 
     async def view(self, request: Request) -> Response:
         """Return a page of an entry; it is rendered when it is asked for."""
@@ -329,9 +328,9 @@ def _file(content: str | bytes, media: str, name: str) -> Response:
     return Response(plain, media_type=f"{media}; charset=utf-8", headers=headers)
 
 
-def _json(value: Any) -> JSONResponse:
-    """Return a response of JSON. A number that JSON does not have is unavailable, which is null."""
-    return JSONResponse(_finite(value))
+def _json(value: Any, status: int = 200) -> JSONResponse:
+    """Return a response of JSON: visible texts, and null for a number that JSON does not have."""
+    return JSONResponse(_finite(visible_values(value)), status)
 
 
 def _finite(value: Any) -> Any:
