@@ -275,6 +275,8 @@ def test_a_call_to_a_server_that_has_ended_is_refused() -> None:
         with grpc_server() as (port, _):
             client = grpc_client(port)(log, lambda index, status: over.set())
             await client.open()
+        channel = client._channel
+        await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
         client.start(0)
         await over.wait()
         await client.close()

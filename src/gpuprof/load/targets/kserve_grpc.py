@@ -166,7 +166,12 @@ class KServeGrpcClient:
         self._end(index, status)
 
     def _status_of(self, code: Any) -> RequestStatus:
-        """Return how a call ended with an error: UNAVAILABLE is the server's own, or of the connection."""
+        """Return how a call ended with an error: UNAVAILABLE is the server's own, or of the connection.
+
+        gRPC changes the state of the channel on a thread of its own: a call that fails at the moment at which
+        the connection closes can still count as the server's own error. To wait for the state would delay the
+        ends that a server reports.
+        """
         if code is not self._unavailable:
             return _OF_CODE.get(code.value[0], RequestStatus.INVALID)
         return _OF_STATE.get(self._channel.get_state().name, RequestStatus.REFUSED)
