@@ -221,6 +221,25 @@ def test_a_node_that_drifts_within_a_run_is_not_judged_by_less() -> None:
     assert compare([new], [old]).own.state[row] == SAME
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.2])
+def test_the_interval_contains_the_change_that_a_pause_of_the_machine_moves(factor: float) -> None:
+    new = make_sample(Truth(spread=0.01, slower={3: factor}), 1)
+    old = make_sample(Truth(spread=0.01), 2)
+    assert new.blocks is not None
+    row = operator_row(3)
+    before = compare([new], [old])
+    paused_ns = 100 * new.own_ns[row]
+    new.blocks.own_ns[row, 7] += paused_ns
+    new.own_ns[row] += paused_ns
+    found = compare([new], [old])
+    assert found.own.change_ns[row] > before.own.high_ns[row]
+    judged = ~np.isnan(found.own.low_ns)
+    assert (found.own.low_ns[judged] <= found.own.change_ns[judged]).all()
+    assert (found.own.change_ns[judged] <= found.own.high_ns[judged]).all()
+    assert found.own.state[row] == (SLOWER if factor > 1 else SAME)
+    assert (found.own.low_ns[row] > 0) == (factor > 1)
+
+
 def test_more_steps_are_a_difference_only_as_measured() -> None:
     new, old = make_sample(Truth(steps=200), 1), make_sample(Truth(steps=100), 2)
     assert compare([new], [old]).total.state[MODEL] == SLOWER

@@ -79,7 +79,8 @@ class Sample:
 class TimeChange:
     """How one time of each row changed, in nanoseconds; `low` and `high` are NaN where they are unknown.
 
-    `old_ns` and `new_ns` are means over the runs of each side. `state` is an index into STATES.
+    `old_ns` and `new_ns` are means over the runs of each side, and the interval contains their difference.
+    `state` is an index into STATES.
     """
 
     old_ns: Floats
@@ -248,15 +249,18 @@ def _change(
     rows = len(present)
     low, high = np.full(rows, np.nan), np.full(rows, np.nan)
     half = contrast.half_width(level)
-    low[present], high[present] = contrast.difference - half, contrast.difference + half
-    state = np.full(rows, UNKNOWN, dtype=np.uint8)
     new, old = means
+    # A few slow blocks move the sums and not the trimmed means: the interval holds the change of both.
+    change = (new - old)[present]
+    low[present] = np.minimum(contrast.difference - half, change)
+    high[present] = np.maximum(contrast.difference + half, change)
+    state = np.full(rows, UNKNOWN, dtype=np.uint8)
     state[exists_new & ~exists_old] = NEW
     state[exists_old & ~exists_new] = GONE
     state[np.maximum(new, old) <= smallest] = SAME
     direction = np.where(contrast.difference > 0, SLOWER, FASTER)
     counts = np.abs(contrast.difference) > np.maximum(floor, smallest)
     # A few slow calls can turn the sum against the trimmed means: then neither is reliable.
-    counts &= np.sign((new - old)[present]) == np.sign(contrast.difference)
+    counts &= np.sign(change) == np.sign(contrast.difference)
     state[present] = np.where(stands & counts, direction, SAME)
     return TimeChange(old, new, low, high, state)
