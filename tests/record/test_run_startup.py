@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gpuprof
+
 # Each takes longer to import than a short program runs.
 HEAVY = ("numpy", "duckdb", "scipy", "rich", "torch", "pyinstrument", "asyncio", "importlib.resources")
 OTHER_ROOMS = ("gpuprof.analyze", "gpuprof.bench", "gpuprof.doctor", "gpuprof.live", "gpuprof.load")
@@ -28,6 +30,15 @@ def test_no_process_imports_what_takes_long(run_python: Any, tmp_path: Path) -> 
     assert {"gpuprof.record.supervise", "gpuprof.record.launch", "gpuprof.run.spanless"} <= imported
     assert heavy(imported) == set()
     assert (tmp_path / "r.gpuprof" / "meta.json").exists()
+
+
+def test_no_frame_of_an_empty_program_is_of_gpuprof(run_python: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("")
+    done = run_python("-m", "gpuprof", "run", "--no-gpu", "--out", "r.gpuprof", "empty.py")
+    assert done.returncode == 0, done.stderr
+    frames = gpuprof.open(tmp_path / "r.gpuprof").sql("SELECT DISTINCT unnest(frames) FROM stacks").fetchall()
+    ours = ("contextlib", "gpuprof", "site", "zipimport", "pathlib", "json", "encodings")
+    assert not [frame for (frame,) in frames if any(word in frame for word in ours)]
 
 
 def test_the_program_finds_nothing_of_the_command_imported(run_python: Any, tmp_path: Path) -> None:

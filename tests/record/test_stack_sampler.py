@@ -21,9 +21,9 @@ import pytest
 import gpuprof
 from gpuprof import _native
 from gpuprof.cli.header import without_sampler
-from gpuprof.record import stack_sampler
+from gpuprof.record import recording, stack_sampler
 from gpuprof.record.facts import Method, Note, NoteCode, Reason
-from gpuprof.record.frame_text import CUT_OFF, frame_naming
+from gpuprof.record.frame_text import CUT_OFF, frame_naming, is_hidden
 from gpuprof.run.call_sites import CallSite, called_at, waited_ns
 from gpuprof.run.facts import statuses_of
 from gpuprof.run.stacks import Stacks, read_stacks
@@ -107,6 +107,28 @@ def positions(code: types.CodeType) -> Iterator[tuple[int, tuple[int, ...]]]:
     else:
         for begin, end, line in code.co_lines():
             yield from ((offset, (-1 if line is None else line,)) for offset in range(begin, end, 2))
+
+
+@pytest.mark.parametrize("path", ["<frozen site>", "<frozen zipimport>", "<frozen importlib._bootstrap>"])
+def test_what_starts_python_and_imports_modules_is_hidden(path: str) -> None:
+    assert is_hidden(compile("", path, "exec"))
+
+
+def slow_library_call(*_: object) -> None:
+    """A slow function, in place of one of Python's library that gpuprof itself calls."""
+    time.sleep(0.02)
+
+
+def test_start_and_end_of_a_recording_are_not_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "processor_seconds", slow_library_call)
+    with gpuprof.profile(out=tmp_path / "r.gpuprof", python=True) as profile:
+        time.sleep(0.02)
+    frames = profile.run.sql("SELECT DISTINCT unnest(frames) FROM stacks").fetchall()
+    names = {frame.partition(" ")[0] for (frame,) in frames}
+    assert "test_start_and_end_of_a_recording_are_not_sampled" in names
+    assert not names & {"slow_library_call", "ContextDecorator.__call__.<locals>.inner", "inner"}
 
 
 def sampled(folder: Path, call: Callable[[], object], interval_ns: int = 200_000) -> Stacks:

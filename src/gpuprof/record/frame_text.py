@@ -25,7 +25,7 @@ _LIBRARY_NAME = f"python{sys.version_info.major}.{sys.version_info.minor}/"
 _QUALIFIED_NAME: Any = type.__dict__["__qualname__"]  # what no metaclass has changed
 
 
-_HIDDEN = (OWN_FOLDER, "<frozen runpy>", "<frozen importlib")
+_HIDDEN = (OWN_FOLDER, "<frozen runpy>", "<frozen importlib", "<frozen zipimport>", "<frozen site>")
 _MARKS = ("/site-packages/", "/dist-packages/")
 
 

@@ -8,25 +8,42 @@ whose end is never announced leaves nothing.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 from gpuprof import _native
 from gpuprof.record.facts import Method, SourceStatus
 from gpuprof.record.frame_text import OWN_FOLDER
 from gpuprof.record.import_hook import ImportHook
 
+_Parameters = ParamSpec("_Parameters")
+_Returned = TypeVar("_Returned")
 
-@contextlib.contextmanager
-def own_work() -> Iterator[None]:
-    """Leave out the collections that this thread runs in the block: they are gpuprof's, not the program's."""
-    _native.begin_own_work()
-    try:
-        yield
-    finally:
+
+class own_work:  # noqa: N801 - used as a function, in `with` and as a decorator
+    """Leave out the collections that this thread runs in the block: they are gpuprof's, not the program's.
+
+    Not by `contextlib`, whose frames would be taken for the program's.
+    """
+
+    def __enter__(self) -> None:
+        _native.begin_own_work()
+
+    def __exit__(self, *_: object) -> None:
         _native.end_own_work()
+
+    def __call__(self, function: Callable[_Parameters, _Returned]) -> Callable[_Parameters, _Returned]:
+        """Return the function with all of a call as the block."""
+
+        @functools.wraps(function)
+        def inner(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Returned:
+            with self:
+                return function(*arguments, **named)
+
+        return inner
 
 
 class CollectionSource:

@@ -100,8 +100,7 @@ class Recording:
             self._facts = {**_facts(self._process_id), "command": self.command}
             self._add_notes(tool_notes())
             self._start_sources()
-            self._busy_before = processor_seconds()
-            self._save(closed=False)
+            self._save_start()
         except BaseException as error:
             # A disk may fill up between one file and the next: what has begun must not continue unseen.
             try:
@@ -161,6 +160,7 @@ class Recording:
 
         Work that is wanted is counted now, unless `count` is False because the program must end soon.
         """
+        self._stop_stacks()
         busy = processor_seconds()
         self._stop_sources()
         totals = _native.stop_recording()
@@ -223,6 +223,23 @@ class Recording:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _save_start(self) -> None:
+        """Write the facts of the start, unsampled: its calls of Python's library would be the program's."""
+        stacks = self._sources.get("python")
+        sampler = stacks if isinstance(stacks, StackSamplerSource) else None
+        if sampler is not None:
+            sampler.pause()
+        self._busy_before = processor_seconds()
+        self._save(closed=False)
+        if sampler is not None:
+            sampler.resume()
+
+    def _stop_stacks(self) -> None:
+        """Take no more stacks: the rest of the end calls functions of Python's library too."""
+        if (stacks := self._sources.pop("python", None)) is not None:
+            stacks.stop()
+            self._take_facts(stacks)
 
     def _stop_sources(self) -> None:
         if self._hook is not None:
