@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,11 @@ def recorded(path: Path, planted: Planted, steps: int = 12) -> gpuprof.Run:
 def scored(folder: Path, new: Planted, *, old: Planted = SLOW, steps: int = 12) -> Score:
     before = recorded(folder / "old.gpuprof", old, steps)
     return recorded(folder / "new.gpuprof", new, steps).score(before)
+
+
+def text_of(score: Score) -> str:
+    """Return the printed score with single spaces."""
+    return " ".join(score_text(score).split())
 
 
 def outcomes(score: Score) -> dict[Rule, Outcome]:
@@ -163,12 +169,26 @@ def test_few_steps_have_no_interval(tmp_path: Path) -> None:
     score = scored(tmp_path, Planted(), old=Planted(collect=20), steps=3)
     assert outcomes(score) == {Rule.COLLECTIONS: Outcome.UNKNOWN}
     assert score.promises[0].got_ns == pytest.approx(20 * MS)
+    assert "20.0 ms a step in the whole, without an interval: fewer than five steps" in text_of(score)
 
 
 def test_a_faster_start_is_compared_as_a_whole(tmp_path: Path) -> None:
     score = scored(tmp_path, Planted(), old=Planted(startup=300))
     (promise,) = score.promises
     assert (promise.outcome, promise.is_of_step, promise.got_ns) == (Outcome.HIT, False, 300 * MS)
+    assert "got 300 ms, without an interval: one run on each side" in text_of(score)
+
+
+@pytest.mark.parametrize(("half_ns", "is_significant"), [(5 * MS, True), (40 * MS, False)])
+def test_a_result_that_may_be_none_is_called_not_significant(
+    half_ns: int, is_significant: bool, tmp_path: Path
+) -> None:
+    score = scored(tmp_path, Planted(sleep=4), old=Planted(sleep=9))
+    got = TimeRange(34.0 * MS - half_ns, 34.0 * MS + half_ns)
+    (promise,) = score.promises
+    text = text_of(replace(score, promises=(replace(promise, got_ns=34.0 * MS, got=got),)))
+    assert "got 34.0 ms (90% CI" in text
+    assert ("a step, no significant difference" in text) is not is_significant
 
 
 @pytest.mark.slow

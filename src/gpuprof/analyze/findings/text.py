@@ -208,19 +208,21 @@ def score_text(found: Score) -> str:
             continue
         if each.part is not None:
             where = PARTS.text(each.part.part.value, {})
-            lines.append(f"  got       {_got(each.part.own.saved_ns, each.part.own.interval)}{unit} {where}")
+            own = each.part.own
+            lines.append(f"  got       {_got(own.saved_ns, own.interval, f'{unit} {where}')}")
             lines.append(f"  rest      {_rest(each.part)}")
         if each.outcome is not Outcome.TOGETHER:
             whole = " in the whole" if each.part is not None else ""
             if each.got_ns is None:
                 lines.append(f"  got       {_not_compared(each.is_of_step, found.rank)}")
             else:
-                lines.append(f"  got       {_got(each.got_ns, each.got)}{unit}{whole}")
+                text = _got(each.got_ns, each.got, f"{unit}{whole}", is_of_step=each.is_of_step)
+                lines.append(f"  got       {text}")
     if found.together is not None:
         predicted, got, outcome = found.together
         lines.append(f"{OUTCOMES.text(outcome.value, {})}: all causes that are gone")
         lines.append(f"  predicted {_range(predicted, GainKind.REPLAYED)} a step")
-        lines.append("  got       unknown" if got is None else f"  got       {_got(None, got)} a step")
+        lines.append("  got       unknown" if got is None else f"  got       {_got(None, got, ' a step')}")
     if not found.promises:
         lines.append("the old run has no finding")
     lines += [f"{'warning':<12}{each}" for each in found.warnings]
@@ -244,15 +246,17 @@ def _not_compared(is_of_step: bool, rank: int | None) -> str:
     return f"unknown: one of the runs has no steps{'' if rank is None else f' of rank {rank}'}"
 
 
-def _got(got_ns: float | None, got: TimeRange | None) -> str:
+def _got(got_ns: float | None, got: TimeRange | None, of: str, *, is_of_step: bool = True) -> str:
+    """Return a difference, `of` what it is one, and what is known of its error."""
+    if not is_of_step:
+        return f"{format_duration(got_ns)}{of}, without an interval: one run on each side"
     if got is None:
-        return f"{format_duration(got_ns)}, without an interval: fewer than five steps"
-    ends = f"{format_duration(got.low_ns)} to {format_duration(got.high_ns)}"
-    if got_ns is None:
-        return ends
-    return (
-        format_duration(got_ns) if got.low_ns == got.high_ns else f"{format_duration(got_ns)} (90% CI {ends})"
-    )
+        return f"{format_duration(got_ns)}{of}, without an interval: fewer than five steps"
+    text = ends = f"{format_duration(got.low_ns)} to {format_duration(got.high_ns)}"
+    if got_ns is not None:
+        text = format_duration(got_ns)
+        text += "" if got.low_ns == got.high_ns else f" (90% CI {ends})"
+    return f"{text}{of}" + (", no significant difference" if got.low_ns <= 0 <= got.high_ns else "")
 
 
 def plain(findings: Findings) -> dict[str, Any]:
