@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ def run_program(
     out: Path | None = None,
     on_measuring: Callable[[], None] | None = None,
     on_closing: Callable[[], None] | None = None,
+    while_closing: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
@@ -41,7 +43,8 @@ def run_program(
     that failed before anything was recorded is removed, unless `out` names it. `options.profiler` uses that
     profiler instead: "pyinstrument" is as `python` without other sources, the result of others is imported.
     `on_measuring` is called before this machine's ceilings are measured for `work`, which takes seconds, and
-    `on_closing` by another thread if the run is not written a second after the end of the program.
+    `on_closing` by another thread if the run is not written a second after the end of the program. The run is
+    written within `while_closing`, of its folder.
     """
     from gpuprof.record.supervise import run_program as supervise
     from gpuprof.record.supervise import target_path
@@ -59,7 +62,8 @@ def run_program(
         target, arguments, options, is_module=is_module, out=out, meanwhile=_import_reader_of_runs
     )
     keep_empty = out is not None or result.exit_code == 0
-    return result.exit_code, _run_of(result, before, on_measuring, on_closing, keep_empty=keep_empty)
+    recorded = _run_of(result, before, on_measuring, on_closing, while_closing, keep_empty=keep_empty)
+    return result.exit_code, recorded
 
 
 def _import_reader_of_runs() -> None:
@@ -76,6 +80,7 @@ def _run_of(
     before: Ceilings | None,
     on_measuring: Callable[[], None] | None,
     on_closing: Callable[[], None] | None,
+    while_closing: Callable[[Path], AbstractContextManager[object]],
     *,
     keep_empty: bool,
 ) -> Run | RunError:
@@ -87,7 +92,7 @@ def _run_of(
             hint="see the reason that was printed before the program started",
         )
     try:
-        with called_after(CLOSING_SHOWN_S, on_closing):
+        with called_after(CLOSING_SHOWN_S, on_closing), while_closing(result.run_path):
             run = Run(result.run_path)
         if run.meta.get("work"):
             from gpuprof.analyze.ceilings.of_run import add_ceilings

@@ -25,6 +25,7 @@ from gpuprof.cli.main import Commands, execute
 from gpuprof.cli.pages import default_output
 from gpuprof.cli.run import Program, print_closing, print_measuring, split_program
 from gpuprof.cli.summary import summary
+from gpuprof.cli.termination import named_when_terminated
 from gpuprof.errors import GpuprofError, RecordingError, RunError
 from gpuprof.record.facts import Damage, DamageCode, Method, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.options import RecordingOptions
@@ -411,7 +412,11 @@ def test_launchers_are_known(target: str, is_module: bool, is_launcher: bool) ->
 def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
     assert execute(["run", "--no-operators", "--out", "r.gpuprof", "t.py", "--out", "mine", "--help"]) == 0
     assert execute(["run", "--no-layers", "--no-gpu", "--no-python", "-m", "pkg", "--json"]) == 0
-    shared = {"on_measuring": print_measuring, "on_closing": print_closing}
+    shared = {
+        "on_measuring": print_measuring,
+        "on_closing": print_closing,
+        "while_closing": named_when_terminated,
+    }
     without_operators = RecordingOptions(operators=False, python="auto")
     without_layers = RecordingOptions(layers=False, gpu=False, python=False)
     assert api.calls == [

@@ -76,8 +76,8 @@ def test_it_ends_with_its_worker(tmp_path: Path, end: signal.Signals) -> None:
         server.send_signal(end)
         _, errors = server.communicate(timeout=LONGEST_S)
         assert errors == ""
-        if end is signal.SIGINT:
-            assert server.returncode == 0
+        expected = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
+        assert server.returncode == expected[end]
         for worker in workers:
             with contextlib.suppress(OSError):
                 descriptor = os.pidfd_open(worker)  # readable when the process has ended

@@ -201,6 +201,17 @@ def test_a_view_that_is_ended_changes_nothing_for_the_program(
     assert (run.meta["complete"], run.sql("SELECT count(*) FROM steps").fetchall()) == (True, [(7,)])
 
 
+@pytest.mark.parametrize("more", [("--json",), ()])
+def test_texts_that_sigterm_ends_exit_with_143(more: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "gpuprof", "top", "--interval", "0.1", *more]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as view:
+        assert view.stdout is not None
+        assert view.stdout.readline()
+        view.send_signal(signal.SIGTERM)
+        _, errors = view.communicate(timeout=60)
+    assert (view.returncode, errors) == (143, b"")
+
+
 def test_a_suspended_view_restores_the_terminal_and_comes_back(
     recorded: Recorded, terminal: Callable[..., OwnTerminal]
 ) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.options import FiniteRange, typed
+from gpuprof.cli.options import FiniteRange, not_empty, typed
 from gpuprof.text.sanitize import print_warning
 from gpuprof.text.units import counted
 
@@ -66,7 +66,7 @@ class AlertOptions:
 
 
 @click.command("alert")
-@click.argument("target", metavar="[RUN|PID|FOLDER]", required=False)
+@click.argument("target", metavar="[RUN|PID|FOLDER]", required=False, callback=not_empty)
 @click.option("--once", is_flag=True, help="Apply the rules to one interval and exit.")
 @click.option(
     "--interval",
@@ -147,7 +147,7 @@ def _of_results(folder: Path, results: list[Path], rules: tuple[AlertRule, ...],
 
 
 def _of_programs(options: AlertOptions, rules: tuple[AlertRule, ...], printed: _Printed) -> None:
-    from gpuprof.cli.measuring import terminated_like_interrupted
+    from gpuprof.cli.termination import terminated_like_interrupted
     from gpuprof.live.alerts.watch import AlertWatch
     from gpuprof.live.snapshot import RunState
     from gpuprof.live.watched_feeds import WatchedFeeds

@@ -23,14 +23,9 @@ from gpuprof.bench.options import (
     each_framework,
     each_model,
 )
-from gpuprof.cli.measuring import (
-    EXIT_TERMINATED,
-    OccasionalLines,
-    exit_for_targets,
-    progress_bar,
-    terminated_like_interrupted,
-)
+from gpuprof.cli.measuring import OccasionalLines, exit_for_targets, progress_bar
 from gpuprof.cli.options import ListsCommand, measuring_options, typed
+from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.errors import GpuprofError
 
@@ -99,9 +94,10 @@ class BenchOptions(MeasuringOptions):
     def requests(self) -> list[Request]:
         """Return a request for each model in each framework. Raises GpuprofError; no process is started."""
         if (self.model is None) == (not self.models):
+            what = "no model" if self.model is None else "models in two places"
             raise UsageError(
                 "one_model_option",
-                "name the models once; hint: write gpuprof bench MODEL, or gpuprof bench --model NAME.",
+                f"{what}; hint: write gpuprof bench MODEL, or gpuprof bench --model NAME.",
             )
         models = each_model(self.models if self.model is None else [self.model])
         return [

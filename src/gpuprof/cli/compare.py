@@ -18,14 +18,9 @@ from click.core import ParameterSource
 
 from gpuprof.bench.options import ComparisonOptions
 from gpuprof.cli.load_comparison import ReportOptions, run_loads
-from gpuprof.cli.measuring import (
-    EXIT_INCONCLUSIVE,
-    EXIT_TERMINATED,
-    exit_for_targets,
-    progress_bar,
-    terminated_like_interrupted,
-)
+from gpuprof.cli.measuring import EXIT_INCONCLUSIVE, exit_for_targets, progress_bar
 from gpuprof.cli.options import FINITE, ListsCommand, fraction, measuring_options, typed
+from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.text.sanitize import escape_text

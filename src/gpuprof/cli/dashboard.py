@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from gpuprof.cli.alert import alert_options, close_webhook
-from gpuprof.cli.options import address, typed
+from gpuprof.cli.options import address, not_empty, typed
 
 DEFAULT_PORT = 8321
 
@@ -29,7 +29,7 @@ class DashboardOptions:
 
 
 @click.command("dashboard")
-@click.argument("folder", metavar="[FOLDER]", default=".")
+@click.argument("folder", metavar="[FOLDER]", default=".", callback=not_empty)
 @click.option(
     "--port",
     type=click.IntRange(min=0, max=65535),
@@ -53,6 +53,7 @@ def dashboard(options: DashboardOptions) -> None:
     The page shows runs while they are recorded, the history of results with change points, flame graphs and
     comparisons. Nothing in FOLDER is changed. Ctrl-C ends the server, not the programs.
     """
+    from gpuprof.cli.termination import exiting_when_terminated
     from gpuprof.errors import UnavailableError
 
     try:
@@ -71,6 +72,7 @@ def dashboard(options: DashboardOptions) -> None:
 
     rules = BUILT_IN_RULES if options.rules is None else read_rules(Path(options.rules))
     with contextlib.ExitStack() as stack:
+        stack.enter_context(exiting_when_terminated())
         webhook = None
         if options.webhook is not None:
             webhook = Webhook(options.webhook, options.allow_remote)

@@ -23,10 +23,10 @@ from gpuprof.cli.measuring import (
     OccasionalLines,
     exit_for_targets,
     reporting_interrupt,
-    terminated_like_interrupted,
 )
 from gpuprof.cli.options import FINITE, finite, numbers, seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
+from gpuprof.cli.termination import terminated_like_interrupted
 from gpuprof.cli.usage import BadParameter, UsageError, refuse_others
 from gpuprof.load.out_folder import check_out, new_folder
 from gpuprof.load.targets.address import is_address

@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.measuring import (
-    EXIT_INCONCLUSIVE,
-    OccasionalLines,
-    exit_for_targets,
-    terminated_like_interrupted,
-)
+from gpuprof.cli.measuring import EXIT_INCONCLUSIVE, OccasionalLines, exit_for_targets
+from gpuprof.cli.termination import terminated_like_interrupted
 from gpuprof.cli.usage import UsageError
 from gpuprof.text.sanitize import escape_text
 

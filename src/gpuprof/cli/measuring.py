@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands that measure for long share: progress, SIGTERM, and exit codes of latency targets."""
+"""What commands that measure for long share: progress, interrupts, and exit codes of latency targets."""
 
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
@@ -17,28 +16,7 @@ if TYPE_CHECKING:
     from gpuprof.bench.verdicts import TargetVerdict
 
 EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
-EXIT_TERMINATED = 143  # as a shell reports for a program killed by SIGTERM
 FIRST_S, EVERY_S = 20.0, 10.0
-
-
-@contextlib.contextmanager
-def terminated_like_interrupted() -> Iterator[list[int]]:
-    """Raise KeyboardInterrupt on SIGTERM, which CI and `timeout` send; yield the received signals."""
-    came: list[int] = []
-
-    def note(number: int, _frame: object) -> None:
-        came.append(number)
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, note)
-    except ValueError:  # not in the main thread, which handles signals
-        yield came
-        return
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 @contextlib.contextmanager

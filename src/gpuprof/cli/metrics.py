@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.options import FiniteRange, address, typed
+from gpuprof.cli.options import FiniteRange, address, not_empty, typed
 
 if TYPE_CHECKING:
     from gpuprof.live.metrics.collector import MetricsCollector
@@ -45,7 +45,7 @@ class MetricsOptions:
 
 
 @click.command("metrics")
-@click.argument("target", metavar="[RUN|PID|FOLDER]", required=False)
+@click.argument("target", metavar="[RUN|PID|FOLDER]", required=False, callback=not_empty)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -92,7 +92,7 @@ def metrics(options: MetricsOptions) -> None:
     not touched: only their runs and /proc are read.
     """
     from gpuprof import __version__
-    from gpuprof.cli.measuring import terminated_like_interrupted
+    from gpuprof.cli.termination import terminated_like_interrupted
     from gpuprof.live.metrics.collector import MetricsCollector
     from gpuprof.live.watched_feeds import WatchedFeeds
 

@@ -85,6 +85,14 @@ def address(_context: click.Context, _parameter: click.Parameter, value: str) ->
     return value
 
 
+def not_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse an empty path, such as that of a variable that is not set: it would be the current folder."""
+    if value == "":
+        name = str(parameter.metavar).strip("[]")
+        raise BadParameter("empty_path", f"{name} is empty; hint: write a name, or omit it.")
+    return value
+
+
 def fraction(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
     """Parse 2% or 0.02 as a fraction."""
     text = value.strip()

@@ -338,6 +338,7 @@ def _check(options: RecordingOptions) -> None:
 
 
 def _record(program: Program, options: RecordingOptions, out: str | None) -> tuple[int, Run | RunError]:
+    from gpuprof.cli.termination import named_when_terminated
     from gpuprof.recorded_program import run_program
 
     return run_program(
@@ -348,6 +349,7 @@ def _record(program: Program, options: RecordingOptions, out: str | None) -> tup
         out=None if out is None else Path(out),
         on_measuring=print_measuring,
         on_closing=print_closing,
+        while_closing=named_when_terminated,
     )
 
 

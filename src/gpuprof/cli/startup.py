@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.measuring import exit_for_targets, reporting_interrupt, terminated_like_interrupted
+from gpuprof.cli.measuring import exit_for_targets, reporting_interrupt
 from gpuprof.cli.options import FINITE, seconds, system_options, typed
+from gpuprof.cli.termination import terminated_like_interrupted
 from gpuprof.cli.usage import UsageError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.cli.options import FiniteRange
+from gpuprof.cli.options import FiniteRange, not_empty
 from gpuprof.cli.usage import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class CommandAfterDashes(click.Command):
 
 
 @click.command("top", cls=CommandAfterDashes)
-@click.argument("target", metavar="[RUN|PID]", required=False)
+@click.argument("target", metavar="[RUN|PID]", required=False, callback=not_empty)
 @click.option("--once", is_flag=True, help="Print one interval and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per interval.")
 @click.option(
@@ -80,16 +80,21 @@ def top(
     otherwise one text is printed for each interval. The end of the view does not end the program. CMD is
     recorded as by gpuprof run, and its exit code is passed through; Ctrl-C reaches it too.
     """
+    from gpuprof.cli.termination import exiting_when_terminated
+
     command = context.meta[_COMMAND]
     shown = _Shown(interval, once=once, as_json=as_json)
     if command is None:
         if out is not None or output is not None:
             raise UsageError("needs_command", "--out and --output need a CMD; hint: add -- CMD ARGS...")
-        shown.show(_opened(target), None if target is None else Path(target))
+        with exiting_when_terminated():
+            shown.show(_opened(target), None if target is None else Path(target))
         return
     if target is not None:
         raise UsageError("target_and_command", f"{target} and a CMD; hint: omit one of them.")
-    context.exit(_run_command(command, shown, out, output))
+    with exiting_when_terminated():
+        code = _run_command(command, shown, out, output)
+    context.exit(code)
 
 
 def _opened(target: str | None) -> Feed:
