@@ -216,7 +216,9 @@ def test_two_runs_are_compared_by_the_keyboard(browser: Any, served: tuple[Serve
         expected = served[0].json(f"/api/compare?old={chosen[names[0]]}&new={chosen[names[1]]}")["tables"][0]
         for number, row in enumerate(expected["rows"]):
             cells = page.locator("#drill tbody tr").nth(number).locator("th, td").all_inner_texts()
-            shown = float(cells[2].replace("−", "-").removesuffix("%"))
+            change, part = cells[2].removesuffix("%)").replace("−", "-").split(" (")
+            shown = float(part)
+            assert change.startswith("-") is (row["change_ns"] < 0)
             verdicts = {"unknown": "not judged", "same": "not significant"}
             assert not re.search(r"\d{4}", cells[3])
             if row["low_ns"] is None:
@@ -224,6 +226,7 @@ def test_two_runs_are_compared_by_the_keyboard(browser: Any, served: tuple[Serve
                 verdicts["same"] = "too small to judge"
             assert (cells[0], cells[1]) == (row["name"], verdicts.get(row["state"], row["state"]))
             assert shown == pytest.approx(100 * row["ratio"], abs=0.06)
+            assert cells[6] == f"{row['calls_old']:,.0f}" == f"{row['calls_new']:,.0f}"
         with page.expect_popup() as popup:
             page.locator("#drill a", has_text="Flame graph of the difference").click()
         popup.value.locator("html[data-ready]").wait_for(state="attached")
@@ -267,6 +270,112 @@ def test_long_paths_wrap_in_the_panel_of_a_narrow_window(browser: Any, tmp_path:
             assert page.locator("#drill").evaluate("(panel) => panel.scrollWidth") == 390
 
 
+def test_the_caption_of_a_wide_table_wraps_in_a_narrow_window(browser: Any, tmp_path: Path) -> None:
+    for seed, name in enumerate(("old", "new")):
+        write_load(tmp_path / name, 1.0, seed, count=500)
+    narrow = {"viewport": {"width": 390, "height": 844}}
+    with serving(tmp_path) as served:
+        served.read(2)
+        with opened(browser, served.address, **narrow) as page:
+            for place in range(2):
+                page.locator("#rows tr").nth(place).focus()
+                page.keyboard.press("c")
+            page.locator("#selected button", has_text="Compare").click()
+            page.locator("#drill table").wait_for()
+            table, caption = (
+                page.locator(f"#drill {each}").bounding_box() for each in ("table", "caption > span")
+            )
+            assert table["width"] > 390
+            assert caption["x"] + caption["width"] <= 390
+
+
+def test_the_panel_of_a_load_test_has_its_quantiles(browser: Any, tmp_path: Path) -> None:
+    write_load(tmp_path / "load", 1.0, 0, count=500)
+    with serving(tmp_path) as served:
+        (item,) = served.read(1).values()
+        with opened(browser, served.address) as page:
+            page.locator("#rows tr").click()
+            page.locator("#drill dt", has_text="p99").wait_for()
+            names = page.locator("#drill dl").first.locator("dt").all_inner_texts()
+            values = page.locator("#drill dl").first.locator("dd").all_inner_texts()
+    shown = dict(zip(names, values, strict=True))
+    p50_us = item["summary"]["p50_s"][1] * 1e6
+    assert float(shown["p50"].removesuffix(" us")) == pytest.approx(p50_us, rel=0.01)
+    assert names.index("p50") < names.index("p99")
+
+
+def test_an_interval_that_reads_like_its_figure_is_left_out(browser: Any, tmp_path: Path) -> None:
+    write_history(tmp_path, 2)
+
+    def narrowed(route: Any) -> None:
+        found = route.fetch().json()
+        for point in found["series"][0]["points"]:
+            point["low"] = point["high"] = point["value"]
+        route.fulfill(json=found)
+
+    with serving(tmp_path) as served:
+        served.read(2)
+        context = browser.new_context()
+        page = context.new_page()
+        page.route("**/api/history?*", narrowed)
+        page.goto(served.address)
+        page.locator("#history-legend button").first.wait_for()
+        page.locator("#history-chart").focus()
+        page.keyboard.press("End")
+        details = page.locator("#history-details")
+        details.locator("b").wait_for()
+        assert " to " not in details.inner_text()
+        context.close()
+
+
+def test_an_alert_of_the_machine_names_it_once(browser: Any, tmp_path: Path) -> None:
+    alert = {
+        "run": None,
+        "rule": "memory",
+        "severity": "critical",
+        "subject": {"kind": "machine", "key": ""},
+        "text": "memory_used_share is 95.0%, above 90.0%",
+        "begin_unix_ns": 1,
+    }
+
+    class Alerting(LiveRuns):
+        def poll(self, recording: Any) -> dict[str, Any]:
+            return {**super().poll(recording), "alerts": [alert]}
+
+    with serving(tmp_path, live=Alerting(tmp_path)) as served, opened(browser, served.address) as page:
+        page.locator("#alert-list li").wait_for()
+        assert page.locator("#alert-list li .quiet").inner_text() == "machine"
+
+
+def test_no_step_is_above_the_last_label_of_its_axis(
+    browser: Any, served: tuple[Served, SimulatedRuns]
+) -> None:
+    found, _ = served
+    with opened(browser, found.address) as page:
+        page.locator("#runs .card").first.locator(".share-list li").first.wait_for()
+        page.evaluate(
+            """() => {
+                window.drawn = [];
+                const all = CanvasRenderingContext2D.prototype;
+                const [fillText, lineTo] = [all.fillText, all.lineTo];
+                all.fillText = function (text, x, y) {
+                    if (this.canvas.matches(".steps")) window.drawn.push([text, y]);
+                    fillText.call(this, text, x, y);
+                };
+                all.lineTo = function (x, y) {
+                    if (this.canvas.matches(".steps")) window.drawn.push(["", y]);
+                    lineTo.call(this, x, y);
+                };
+            }"""
+        )
+        while page.evaluate("window.drawn.length") < 200:
+            next_frames(page)
+        drawn = page.evaluate("window.drawn")
+    labels = [y for text, y in drawn if re.fullmatch(r"[\d.]+ (ms|us|ns|s)", text)]
+    assert labels
+    assert min(y for text, y in drawn if not text) >= min(labels) - 1
+
+
 def test_a_page_of_a_run_works_in_its_sandbox(browser: Any, served: tuple[Served, SimulatedRuns]) -> None:
     one = served[0].items()["one.gpuprof"]["id"]
     with opened(browser, f"{served[0].address}/view/{one}/flamegraph") as page:
@@ -290,7 +399,10 @@ def test_what_is_damaged_has_its_reason(browser: Any, served: tuple[Served, Simu
         page.locator("#kind").select_option("damaged")
         row = page.locator("#rows tr")
         assert row.count() == 1
-        assert "not_json" in row.inner_text()
+        assert row.locator("td").last.inner_text() == "damaged"  # the reason is in its own column, once
+        title = row.locator("td.title").inner_text()
+        assert "half.json" in title
+        assert title in page.locator("#rows tr").inner_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

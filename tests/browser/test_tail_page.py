@@ -34,6 +34,14 @@ def test_only_the_tail_has_the_planted_layer(page: Any) -> None:
     assert page.locator("img").count() == 0
 
 
+def test_the_caption_of_the_table_wraps_in_a_narrow_window(page: Any) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator("#caption").scroll_into_view_if_needed()
+    box = page.locator("#caption").bounding_box()
+    assert page.locator("#table").bounding_box()["width"] > 390
+    assert box["x"] + box["width"] <= 390
+
+
 def test_the_table_names_both_sides(page: Any) -> None:
     heads = page.locator("thead th").all_inner_texts()
     assert {"Median", "Tail"} <= {head.split()[0] for head in heads if head.strip()}

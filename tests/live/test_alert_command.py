@@ -45,6 +45,12 @@ from gpuprof.live.alerts.webhook import MOST_WAITING, Webhook
 ALWAYS = '[[rule]]\nname = "any"\nkind = "threshold"\nfigure = "machine.memory_used_bytes"\nabove = 1\n'
 NEVER = ALWAYS.replace("above = 1", "above = 1e18")
 
+
+@pytest.mark.parametrize("command", ["alert", "metrics", "top", "dashboard"])
+def test_an_empty_target_is_refused(command: str) -> None:
+    refused_command([command, ""], "empty_path")
+
+
 # ---- files
 
 

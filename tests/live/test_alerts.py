@@ -90,6 +90,24 @@ def test_a_limit_below_which_a_figure_must_not_fall() -> None:
     assert [each.code for each in alerts_of([rule], [snapshot(), idle])] == ["below"]
 
 
+@pytest.mark.texts
+@pytest.mark.parametrize(
+    ("value", "limit", "text"),
+    [
+        (0.95, 0.9, "is 95.0%, above 90.0%"),
+        (0.5, 0.0001, "is 50.00%, above 0.01%"),
+        (0.9004, 0.9, "is 90.04%, above 90.00%"),
+        (0.00001234, 1.2e-9, "is 0.001234%, above 1.2e-07%"),
+    ],
+)
+def test_a_limit_of_a_fraction_has_the_digits_by_which_it_is_recognized(
+    value: float, limit: float, text: str
+) -> None:
+    rule = ThresholdRule(name="busy", figure=AlertFigure.MACHINE_CPU, above=limit)
+    (alert,) = AlertEngine([rule]).update(snapshot(machine=machine(cpu_share=value)))
+    assert str(alert).endswith(text)
+
+
 def test_every_figure_has_a_value_of_its_subject() -> None:
     whole = snapshot([1, 2, 6], devices=(device(),))
     found = {each: values_of(whole, each) for each in AlertFigure}

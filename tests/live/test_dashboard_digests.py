@@ -133,6 +133,29 @@ def test_a_large_file_is_listed_only_if_it_looks_like_a_result(
         digest_of(tmp_path, "half.json", ItemKind.RESULT)
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (KeyError("rows"), "result.json is not what gpuprof writes: it has no rows"),
+        (IndexError("list index out of range"), "a list has too few values"),
+        (ValueError("no date: 7"), "a value is wrong (no date: 7)"),
+        (ZeroDivisionError("division by zero"), "a value is wrong"),
+        (PermissionError(13, "Permission denied"), "a file cannot be read (Permission denied)"),
+    ],
+)
+def test_a_reason_has_no_name_of_an_exception(
+    error: Exception, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(digests, "digest_of", fail)
+    (found,) = CALLS["digests"](root=str(tmp_path), entries=[["load", "load"]])
+    message = found["problem"][1]
+    assert message.endswith(expected)
+    assert "Error" not in message
+
+
 def test_a_value_of_another_type_is_damage_with_a_hint(tmp_path: Path) -> None:
     write_load(tmp_path / "load", 1.0, 0, count=200)
     file = tmp_path / "load" / SINGLE_RESULT
@@ -141,5 +164,5 @@ def test_a_value_of_another_type_is_damage_with_a_hint(tmp_path: Path) -> None:
     (found,) = CALLS["digests"](root=str(tmp_path), entries=[["load", "load"]])
     code, message, hint = found["problem"]
     assert code == "unreadable"
-    assert message.startswith("its content is not what gpuprof writes (")
+    assert message == "result.json is not what gpuprof writes: a value has another type"
     assert hint == "restore it from a copy, or measure again"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import errno
 import fcntl
 import gc
@@ -285,6 +286,26 @@ def test_a_browser_gets_a_refused_page_as_html(tmp_path: Path) -> None:
             assert b"<img" not in body
             assert served.get(path, Accept="*/*")[1].get_content_type() == "application/json"
         assert served.get("/api/items/none", Accept="text/html")[1].get_content_type() == "application/json"
+
+
+def test_a_refusal_that_a_browser_shows_has_a_style(folder: Path) -> None:
+    html = {"Accept": "text/html,*/*;q=0.8"}
+    with serving(folder, token="right-token") as served:
+        cookie = {"Cookie": f"gpuprof-{served.port}=right-token"}
+        cases: list[tuple[str, dict[str, str], int]] = [
+            ("/", {}, 401),
+            ("/", {"Host": "evil.example"}, 421),
+            ("/", {"Origin": "http://evil.example"}, 403),
+            ("/nowhere", cookie, 404),
+            ("/view/none/flamegraph", cookie, 404),
+        ]
+        for path, more, expected in cases:
+            status, headers, body = served.get(path, **html, **more)
+            assert (status, headers.get_content_type()) == (expected, "text/html")
+            (style,) = re.findall("<style>(.*)</style>", body.decode())
+            digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+            assert f"style-src 'sha256-{digest}'" in headers["Content-Security-Policy"]
+            assert served.get(path, **more)[1].get_content_type() != "text/html"
 
 
 def test_a_page_that_has_no_room_names_the_temporary_folder(
@@ -695,6 +716,17 @@ def test_exports_have_no_files_of_other_software(tmp_path: Path) -> None:
         served.read(1)
         rows = json.loads(served.get("/export/entries.json")[2])
     assert [row["path"] for row in rows] == ["benchmark_results_0000.json"]
+
+
+def test_entries_of_a_folder_that_is_removed_are_gone(tmp_path: Path) -> None:
+    root, moved = tmp_path / "served", tmp_path / "moved"
+    write_history(root, 2)
+    with serving(root) as served:
+        served.read(2)
+        root.rename(moved)
+        served.wait_until(lambda items: not items)
+        moved.rename(root)
+        assert len(served.read(2)) == 2
 
 
 def test_a_folder_that_is_removed_is_a_problem_that_the_page_shows(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -11,6 +12,8 @@ from gpuprof.live.alerts.figures import AlertSubject, SubjectKind
 from gpuprof.text.messages import Messages, Values
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.units import format_bytes, format_duration, format_quantity, format_share
+
+_MOST_DECIMALS = 6  # of a percentage
 
 
 def _figure(figure: str, value: float) -> str:
@@ -28,10 +31,25 @@ def _figure(figure: str, value: float) -> str:
     return f"{value:.4g} {units[name]}" if name in units else format_quantity(value)
 
 
+def _fractions(value: float, limit: float) -> tuple[str, str]:
+    """Return a fraction and its limit as percentages, with the digits by which the limit is recognized."""
+    if not (math.isfinite(value) and math.isfinite(limit)):
+        return format_share(value), format_share(limit)
+    for decimals in range(1, _MOST_DECIMALS + 1):
+        texts = f"{value:.{decimals}%}", f"{limit:.{decimals}%}"
+        is_exact = math.isclose(float(texts[1].removesuffix("%")), 100 * limit, rel_tol=1e-6)
+        if is_exact and texts[0] != texts[1]:
+            return texts
+    return f"{100 * value:.4g}%", f"{100 * limit:.4g}%"
+
+
 def _limited(comparison: str) -> Any:
     def text(values: Values) -> str:
         figure = str(values["figure"])
-        value, limit = (_figure(figure, values[name]) for name in ("value", "limit"))
+        pair = values["value"], values["limit"]
+        value, limit = (
+            _fractions(*pair) if figure.endswith("_share") else (_figure(figure, each) for each in pair)
+        )
         return f"{figure} is {value}, {comparison} {limit}"
 
     return text

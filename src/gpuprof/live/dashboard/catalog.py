@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from gpuprof.errors import GpuprofError
 from gpuprof.live.dashboard.folder import MOST_ENTRIES, FolderCut, FolderScan, FoundEntry
 from gpuprof.live.dashboard.items import Item, ItemKind, ItemState, Plain, Problem, item_id
 from gpuprof.live.dashboard.workers import Worker
@@ -54,7 +55,14 @@ class Catalog:
 
     async def refresh(self) -> None:
         """List the folder, and read what is new or has changed. Raises GpuprofError."""
-        found = await asyncio.to_thread(self._scan.scan)
+        try:
+            found = await asyncio.to_thread(self._scan.scan)
+        except GpuprofError:
+            # What is in a folder that is gone cannot be opened; one that returns is read again.
+            if not await asyncio.to_thread(self.root.exists):
+                for gone in list(self._items):
+                    self._remove(gone)
+            raise
         if self._scan.cut != self._cut:
             self._cut = self._scan.cut
             self.version += 1

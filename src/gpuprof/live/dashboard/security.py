@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gpuprof.live.dashboard.page import REFUSAL_POLICY, refusal_page
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -92,6 +94,15 @@ def secured(send: Send) -> Send:
     return send_secured
 
 
+def refused(status: int, text: str, headers: Headers) -> Response:
+    """Return a refusal with a text: a page for a browser that opens an address, else a line."""
+    if "text/html" not in headers.get("accept", ""):
+        return PlainTextResponse(f"{text}\n", status)
+    message, _, hint = text.partition("; hint: ")
+    policy = {"Content-Security-Policy": REFUSAL_POLICY}
+    return HTMLResponse(refusal_page(message, hint), status, policy)
+
+
 class Guard:
     """Refuses other hosts, other methods than GET, foreign origins, and requests without the token."""
 
@@ -118,8 +129,7 @@ class Guard:
         send_guarded = secured(send_cookie)
 
         if refusal is not None:
-            status, text = refusal
-            await PlainTextResponse(f"{text}\n", status)(scope, receive, send_guarded)
+            await refused(*refusal, headers)(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
 

@@ -33,10 +33,10 @@ from gpuprof.live.dashboard.folder import MOST_ENTRIES
 from gpuprof.live.dashboard.history import METRICS, Trends, models_of
 from gpuprof.live.dashboard.items import Item, ItemState, Plain, Problem, item_id, visible_values
 from gpuprof.live.dashboard.live_runs import LiveRuns
-from gpuprof.live.dashboard.page import dashboard_page, refusal_page
+from gpuprof.live.dashboard.page import REFUSAL_POLICY, dashboard_page, refusal_page
 from gpuprof.live.dashboard.rendered import RenderedPages, no_such_item, policy_of_page
 from gpuprof.live.dashboard.rendering import PAGES
-from gpuprof.live.dashboard.security import Access, Guard
+from gpuprof.live.dashboard.security import Access, Guard, refused
 from gpuprof.live.dashboard.stream import MOST_STREAMS, Broadcast, EventStream
 from gpuprof.live.dashboard.workers import Worker
 from gpuprof.stats.ratio_test import geometric_mean
@@ -189,8 +189,12 @@ def application(dashboard: Dashboard, access: Access) -> ASGIApp:
         routes=routes.all(),
         lifespan=lifespan,
         middleware=[Middleware(Guard, access=access)],
-        exception_handlers={GpuprofError: _refuse},
+        exception_handlers={GpuprofError: _refuse, 404: _refuse_path},
     )
+
+
+async def _refuse_path(request: Request, _error: Exception) -> Response:
+    return refused(404, "there is no such page; hint: open the first page, /", request.headers)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
@@ -198,7 +202,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     status = 404 if error.code in ("no_such_item", "no_such_page") else 422
     is_page = request.url.path.startswith(("/view/", "/difference"))
     if is_page and "text/html" in request.headers.get("accept", ""):
-        return HTMLResponse(refusal_page(error), status)
+        policy = {"Content-Security-Policy": REFUSAL_POLICY}
+        return HTMLResponse(refusal_page(error.message, error.hint, error.code), status, policy)
     return _json({"code": error.code, "message": error.message, "hint": error.hint}, status)
 
 

@@ -31,9 +31,30 @@ def _digests(root: str, entries: list[list[str]]) -> list[Plain]:
         except GpuprofError as error:
             found.append({"problem": [error.code, *_in_folder(root, error.message, error.hint)]})
         except Exception as error:
-            reason = f"its content is not what gpuprof writes ({type(error).__name__}: {error})"
+            reason = f"{_file_of(path, ItemKind(kind))} is not what gpuprof writes: {_reason_of(error)}"
             found.append({"problem": ["unreadable", *_in_folder(root, reason, _RESTORE)]})
     return found
+
+
+def _file_of(path: str, kind: ItemKind) -> str:
+    """Return the name of the file that has the figures of an entry."""
+    from gpuprof.load.out_folder import SINGLE_RESULT
+    from gpuprof.run.format import META_FILE
+
+    return {ItemKind.RUN: META_FILE, ItemKind.LOAD: SINGLE_RESULT}.get(kind, Path(path).name)
+
+
+def _reason_of(error: Exception) -> str:
+    """Return what is wrong with a file in words: an exception of Python is none."""
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]}" if error.args else "a value is missing"
+    if isinstance(error, OSError):
+        return f"a file cannot be read ({error.strerror or error})"
+    if isinstance(error, (TypeError, AttributeError)):
+        return "a value has another type"
+    if isinstance(error, IndexError):
+        return "a list has too few values"
+    return f"a value is wrong ({error})" if isinstance(error, ValueError) else "a value is wrong"
 
 
 def _in_folder(root: str, *texts: str) -> list[str]:

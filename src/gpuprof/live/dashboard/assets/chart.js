@@ -15,6 +15,13 @@ export function roundTicks(low, high, count) {
   return ticks;
 }
 
+// Round values from 0 to the first one that is not below `longest`: no data is above the last label.
+export function ticksAround(longest, count) {
+  const [zero, step] = roundTicks(0, longest, count);
+  const last = Math.ceil(longest / step - 1e-9);
+  return [zero, ...Array.from({ length: last }, (_, index) => (index + 1) * step)];
+}
+
 const DAY_S = 86_400;
 const TIME_STEPS = [1, 2, 5, 10, 15, 30].flatMap((step) => [step, step * 60]).sort((a, b) => a - b);
 const HOUR_STEPS = [1, 2, 3, 6, 12];

@@ -107,12 +107,9 @@ function showAlerts(page, alerts) {
   byId("alerts").hidden = alerts.length === 0;
   const items = alerts.map(({ run, rule, severity, subject, text: what }) => {
     const item = newElement("li", undefined, `severity-${severity}`);
-    const where = run === null ? subject.kind : page.live.nameOf(run);
-    item.append(
-      newElement("b", rule),
-      ` ${what} `,
-      newElement("span", `${where} ${subject.kind} ${subject.key}`, "quiet"),
-    );
+    // The machine is no part of a run, and has no key.
+    const about = [run === null ? "" : page.live.nameOf(run), subject.kind, String(subject.key)];
+    item.append(newElement("b", rule), ` ${what} `, newElement("span", about.filter(Boolean).join(" "), "quiet"));
     return item;
   });
   byId("alert-list").replaceChildren(...items);

@@ -78,7 +78,9 @@ function table(caption, titles, rows) {
     row.append(name, ...cells.map((cell) => (cell instanceof Node ? cell : newElement("td", cell))));
     tbody.append(row);
   }
-  element.append(newElement("caption", caption), thead, tbody);
+  const captionBox = newElement("caption");
+  captionBox.append(newElement("span", caption));
+  element.append(captionBox, thead, tbody);
   const box = newElement("div", undefined, "scroll");
   box.append(element);
   box.tabIndex = 0;
@@ -145,6 +147,8 @@ function factsOf(found, state) {
     Outcome: summary.outcome,
     Requests: typeof summary.requests === "number" ? formatCount(summary.requests) : null,
     Rate: typeof summary.rate === "number" ? formatValue(summary.rate, "/s") : null,
+    // Other results have a table of figures, whose p50 is of each technique.
+    p50: found.kind === "load" && summary.p50_s ? formatValue(summary.p50_s[1], "s") : null,
     p99: summary.p99_s ? formatValue(summary.p99_s[1], "s") : null,
   };
   return [
@@ -201,14 +205,15 @@ function runParts({ tables }) {
   return tables.flatMap(({ by, scaling, old_sum_ns: old, new_sum_ns: now, rows, row_count: count, notes, method }) => [
     table(
       `Self time by ${by}: ${formatDuration(old)} before, ${formatDuration(now)} now. ${SCALINGS[scaling]}`,
-      [by, "Verdict", "Change", "Interval", "Before", "Now"],
+      [by, "Verdict", "Change", "Interval", "Before", "Now", "Calls"],
       rows.map((row) => [
         row.name,
         stateCell(row.state, verdictOf(row)),
-        row.ratio === null ? "–" : formatChange(1 + row.ratio),
+        formatTimeChange(row.change_ns) + (row.ratio === null ? "" : ` (${formatChange(1 + row.ratio)})`),
         row.low_ns === null ? "–" : `${formatTimeChange(row.low_ns)} to ${formatTimeChange(row.high_ns)}`,
         formatDuration(row.old_ns),
         formatDuration(row.new_ns),
+        callsOf(row),
       ]),
     ),
     newElement(
@@ -223,6 +228,11 @@ function runParts({ tables }) {
       "quiet",
     ),
   ]);
+}
+
+function callsOf({ calls_old: old, calls_new: now }) {
+  const texts = [old, now].map((calls) => formatCount(Math.round(calls)));
+  return texts[0] === texts[1] ? texts[0] : texts.join(" to ");
 }
 
 // A row that could not be judged must not read as one that was judged and did not differ.

@@ -195,7 +195,6 @@ function rowOf(entries, item) {
   const ns = figureNs(item);
   const state = newElement("td", undefined, "words");
   state.append(newElement("span", stateOf(entries, item), "badge"));
-  if (item.problem) state.append(newElement("span", ` ${item.problem.code}`));
   const title = newElement("td", undefined, "words title");
   setBreakable(title, item.summary?.title ?? item.problem?.message ?? "–");
   row.append(

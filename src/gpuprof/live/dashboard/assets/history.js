@@ -43,6 +43,13 @@ export function formatValue(value, unit) {
   return `${threeDigits(value)} ${unit}`.trim();
 }
 
+// A figure with its interval; an interval that reads like the figure adds nothing.
+function withInterval([low, value, high], unit) {
+  const [from, text, to] = [low, value, high].map((each) => formatValue(each, unit));
+  const isKnown = typeof low === "number" && typeof high === "number";
+  return isKnown && (from !== text || to !== text) ? `${text} (${from} to ${to})` : text;
+}
+
 const LARGE_RATIO = 10;
 const LARGEST_RATIO = 1e6;
 
@@ -259,9 +266,7 @@ function point(history, event) {
 function textsOf({ data }, { series, index }) {
   const { label, points, changes } = data.series[series];
   const { value, low, high, t, revision } = points[index];
-  const interval =
-    low === null || high === null ? "" : ` (${formatValue(low, data.unit)} to ${formatValue(high, data.unit)})`;
-  const lines = [`${formatValue(value, data.unit)}${interval}`, formatDate(t)];
+  const lines = [withInterval([low, value, high], data.unit), formatDate(t)];
   if (revision) lines.push(`revision ${revision.slice(0, 10)}`);
   const change = changes.find(({ at }) => at === index);
   if (change) lines.push(`new level: ${changeText(change)}`, ...change.versions);

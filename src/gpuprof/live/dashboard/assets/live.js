@@ -9,7 +9,7 @@ import {
 } from "../../../render/assets/kit/format.js";
 import { byId, newElement, setBreakable } from "../../../render/assets/kit/page.js";
 import { withColors } from "../../../render/assets/kit/theme.js";
-import { drawChart, roundTicks } from "./chart.js";
+import { drawChart, roundTicks, ticksAround } from "./chart.js";
 import { lastOf, newRing, pushPoint, valueAt } from "./ring.js";
 
 const KEPT = 600; // points: ten minutes
@@ -406,7 +406,7 @@ function drawSteps(card, colors) {
   const { ring } = card;
   if (ring.length === 0) return;
   const longest = largestOf(ring, ["p50"]);
-  const top = longest * 1.15 || 1;
+  const yTicks = longest > 0 ? ticksAround(longest, 3) : [0];
   const x = timesOf(ring);
   const end = card.isOver ? "end" : card.isUnknown ? "last figures" : "now";
   // Only the line is pale: the texts of the axes are read as before.
@@ -417,10 +417,10 @@ function drawSteps(card, colors) {
     .map((s) => [x[1] + s * 1000, s === 0 ? end : `−${-s} s`]);
   drawChart(card.canvas, {
     x,
-    y: [0, top],
+    y: [0, yTicks.at(-1) || 1],
     top: 26,
     yTitle: "Median step time",
-    yTicks: longest > 0 ? roundTicks(0, top, 3) : [0],
+    yTicks,
     xTicks,
     formatY: (ns) => (longest > 0 ? formatDuration(ns) : ""),
     empty: longest > 0 ? null : "no steps yet",
