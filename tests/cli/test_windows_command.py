@@ -17,6 +17,8 @@ import pytest
 from gpuprof.cli.main import execute
 from gpuprof.cli.run import run as run_command
 from gpuprof.errors import GpuprofError
+from gpuprof.record.window_options import WindowOptions
+from gpuprof.run.windows import create_windows
 
 # It ends once it has seen its second window, so no duration of the machine matters.
 PROGRAM = """
@@ -95,6 +97,18 @@ def test_the_cause_of_a_folder_without_windows_is_what_was_recorded(
     assert line.startswith("gpuprof: no window in p.windows: ")
     assert shown in line
     assert not_shown not in line
+
+
+def test_the_list_of_windows_has_why_some_were_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "p.windows"
+    create_windows(folder, WindowOptions(), ["p.py"])
+    index = json.loads((folder / "windows.json").read_text())
+    index["skipped"] = {"unclosed": 8, "disk_full": 0}
+    (folder / "windows.json").write_text(json.dumps(index))
+    assert execute(["summary", str(folder)]) == 0
+    assert "0 failed; left out: 8 while two others were not closed\n" in capsys.readouterr().out
 
 
 def test_a_disk_that_had_no_room_for_the_facts_is_the_cause(

@@ -144,7 +144,7 @@ def _fold(name: str, rows: Iterable[OperatorWork]) -> WorkRow:
 def _table(kind: str, rows: tuple[WorkRow, ...], top: int | None, width: int) -> list[str]:
     working = [row for row in rows if row.flops != 0 or row.bytes != 0]
     shown = working[:top]
-    titles = ("calls", "FLOPs", "bytes", "FLOP/B", "FLOPs %")
+    titles = ("calls" if kind == "operator" else "operator calls", "FLOPs", "bytes", "FLOP/B", "FLOPs %")
     columns = [Column(kind, right=False), *map(Column, titles), Column("exactness", right=False)]
     total = sum(row.flops or 0 for row in rows)
     lines = [text_table(columns, [_cells(row, total) for row in shown], width)]

@@ -124,9 +124,10 @@ def _why_none(index: dict[str, Any], failed: int, options: WindowOptions, folder
     if failed:
         return f"{failed} could not be written{shown}"
     if skipped := _counts(index):
-        reasons = ", ".join(f"{count} {_SKIPPED.get(reason, reason)}" for reason, count in skipped.items())
         main = max(skipped, key=lambda reason: skipped[reason])
-        return f"left out: {reasons}{shown if 'failed' in skipped else ''}{_SKIP_HINTS.get(main, '')}"
+        return (
+            f"left out: {_reasons(skipped)}{shown if 'failed' in skipped else ''}{_SKIP_HINTS.get(main, '')}"
+        )
     if index.get("ran_s") is None and _is_full(folder):
         return f"too little disk space is free{_SKIP_HINTS['disk_full']}"
     hint = "hint: set a shorter --every, or omit it to record the whole program"
@@ -150,6 +151,10 @@ def _is_full(folder: Path) -> bool:
 def _counts(index: dict[str, Any]) -> dict[str, int]:
     """Return how many windows were left out, by reason."""
     return dict(index.get("skipped") or {})
+
+
+def _reasons(skipped: dict[str, int]) -> str:
+    return ", ".join(f"{count} {_SKIPPED.get(reason, reason)}" for reason, count in skipped.items())
 
 
 _SKIPPED = {
@@ -177,8 +182,8 @@ def print_windows(folder: Path, *, as_json: bool) -> None:
         return
     rows = index["windows"]
     counts = f"{counted(len(rows), 'window')}, {index['removed']} removed, {index['failed']} failed"
-    if left_out := sum(_counts(index).values()):
-        counts += f", {left_out} left out"
+    if skipped := {reason: count for reason, count in _counts(index).items() if count}:
+        counts += f"; left out: {_reasons(skipped)}"
     click.echo(escape_text(f"{folder}: {counts}"))
     if not rows:
         return

@@ -155,7 +155,7 @@ def _rows(plan: CapacityPlan) -> Iterator[tuple[str, str]]:
     machines = counted(int(plan.machines.value), "machine")
     yield "machines", machines_text(plan.machines)
     yield plan.target.figure, f"{format_duration(plan.latency_s * 1e9)} at {machines}"
-    yield "utilization", f"{plan.utilization:.1%}"
+    yield "utilization", f"{plan.utilization:.1%}, without a reserve for a machine that fails"
     yield "router", str(plan.model.router)
     if plan.model.replicas > 1 or plan.model.largest_batch > 1:
         replicas = counted(plan.model.replicas, "replica")
