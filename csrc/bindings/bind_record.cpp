@@ -47,9 +47,9 @@ py::dict build_info() {
     return info;
 }
 
-void start_recording(const std::string& folder, bool joins) {
+void start_recording(const std::string& folder, bool joins, std::size_t limit_bytes) {
     try {
-        Recorder::instance().start(folder, joins);
+        Recorder::instance().start(folder, joins, limit_bytes);
     } catch (const std::system_error& error) {
         throw_os_error(error, folder);
     }
@@ -119,6 +119,7 @@ py::dict stop_recording() {
     }
     py::dict result;
     result["dropped_events"] = totals.dropped_events;
+    result["limit_reached"] = totals.limit_reached;
     result["storage_failed"] = totals.storage_failed;
     result["storage_error"] = totals.storage_error;
     return result;
@@ -163,7 +164,9 @@ void bind_record(py::module_& module) {
                [] { return std::vector<std::string>(std::begin(reason_names), std::end(reason_names)); });
     module.def("clock_info", &clock_info);
     module.def("build_info", &build_info);
-    module.def("start_recording", &start_recording, py::arg("folder"), py::arg("joins") = false);
+    module.def("start_recording", &start_recording, py::arg("folder"), py::arg("joins") = false,
+               py::arg("limit_bytes") = 0);
+    module.def("limit_reached", [] { return Recorder::instance().limit_reached(); });
     module.def("make_recording_files", [] { Recorder::instance().make_files(); });
     module.def("stop_recording", &stop_recording);
     module.def("add_operators", &add_operators, py::arg("thread_ids"), py::arg("names"),

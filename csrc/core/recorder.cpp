@@ -56,13 +56,14 @@ Recorder::Recorder() : load_point_(sample_clock()) {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-void Recorder::start(const std::string& folder, bool joins) {
+void Recorder::start(const std::string& folder, bool joins, std::size_t limit_bytes) {
     std::lock_guard lifecycle(lifecycle_);
     if (active()) throw std::logic_error("a recording is already active in this process");
     {
         std::lock_guard chunks(chunks_);
         folder_ = folder;
-        storage_failed_ = false;
+        storage_failed_ = limit_reached_ = false;
+        limit_chunks_ = limit_bytes == 0 ? SegmentList::no_limit : limit_bytes / chunk_bytes;
         is_child_ = joins;
         storage_error_.clear();
         process_key_ = static_cast<std::uint64_t>(monotonic_ns());
@@ -105,6 +106,7 @@ RecorderTotals Recorder::stop() noexcept {
     segments_.pause();
     std::lock_guard chunks(chunks_);
     totals.dropped_events = std::exchange(dropped_by_ended_threads_, 0);
+    totals.limit_reached = limit_reached_;
     totals.storage_failed = !names_.close() || storage_failed_;
     totals.storage_error.swap(storage_error_);
     // The run may be read while a child of its process still records: what is mapped must not shrink.
@@ -203,9 +205,10 @@ bool Recorder::refill(ThreadLog& log) noexcept {
     std::unique_lock chunks(chunks_);
     if (!active()) return false;
     Piece piece{};
-    if (!storage_failed_) {
+    if (!storage_failed_ && !limit_reached_) {
         try {
             piece = next_piece(chunks);
+            limit_reached_ = piece.cursor == nullptr;
         } catch (const std::exception& error) {
             note_storage_failure(error.what());
         }
@@ -232,6 +235,11 @@ void Recorder::add_thread(std::uint32_t system_id, const std::vector<Event>& eve
     std::uint32_t sequence = 0;
     for (std::size_t done = 0; done < events.size();) {
         const Piece piece = next_piece(chunks);
+        if (piece.cursor == nullptr) {
+            limit_reached_ = true;
+            dropped_by_ended_threads_ += events.size() - done;
+            return;
+        }
         write_event(piece.cursor, EventKind::thread, sequence++,
                     static_cast<std::uint64_t>(system_id) << 32 | number);
         const auto room = static_cast<std::size_t>(piece.limit - piece.cursor) - thread_mark_slots;
@@ -239,6 +247,11 @@ void Recorder::add_thread(std::uint32_t system_id, const std::vector<Event>& eve
         std::copy_n(events.data() + done, count, piece.cursor + thread_mark_slots);
         done += count;
     }
+}
+
+bool Recorder::limit_reached() noexcept {
+    const std::lock_guard chunks(chunks_);
+    return active() && limit_reached_;
 }
 
 std::uint64_t Recorder::ticks_at(std::int64_t monotonic_ns) const noexcept {
@@ -260,7 +273,7 @@ Recorder::Piece Recorder::next_piece(std::unique_lock<std::mutex>& chunks) {
     }
     if (segments_.empty()) open_segment();
     Event* const chunk = segments_.take_chunk(chunks);
-    return {chunk, chunk + chunk_events};
+    return chunk == nullptr ? Piece{} : Piece{chunk, chunk + chunk_events};
 }
 
 // Requires chunks_. What is there to count the losses of other processes comes first, while there is room. A
@@ -280,7 +293,7 @@ void Recorder::make_first_files() {
 
 // Requires chunks_.
 void Recorder::begin_segments(bool may_begin_thread) {
-    segments_.begin(file_path("."), describe_process(), may_begin_thread);
+    segments_.begin(file_path("."), describe_process(), may_begin_thread, limit_chunks_);
 }
 
 // Requires chunks_.

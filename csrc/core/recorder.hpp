@@ -49,6 +49,7 @@ constexpr std::uint32_t generation_of(NameKey key) noexcept {
 
 struct RecorderTotals {
     std::uint64_t dropped_events = 0;
+    bool limit_reached = false;
     bool storage_failed = false;
     std::string storage_error;
 };
@@ -73,8 +74,9 @@ class Recorder {
 
     // Begins to record into `folder`, which exists. Throws std::system_error, std::logic_error if active.
     // A process that joins the recording of another is like a forked child of that: its files are made with
-    // its first event, and what goes wrong with them only loses its events.
-    void start(const std::string& folder, bool joins = false);
+    // its first event, and what goes wrong with them only loses its events. Each process records at most
+    // `limit_bytes` of events, 0 for no limit; those after it are dropped and counted.
+    void start(const std::string& folder, bool joins = false, std::size_t limit_bytes = 0);
     // Makes the files now, for a process whose life is to be seen though it may have no events.
     void make_files() noexcept;
     // Ends the recording of this process. Harmless when none is active.
@@ -154,6 +156,8 @@ class Recorder {
 
     // Whether another process started this recording.
     bool is_child() const noexcept { return is_child_; }
+    // Whether events are dropped because the files of this process have the size that start() allows.
+    bool limit_reached() noexcept;
 
   private:
     // The memory of the next events was last written by the kernel, on another processor maybe: fetched a few
@@ -223,6 +227,8 @@ class Recorder {
     std::uint64_t process_key_ = 0;
     ClockPoint first_point_;
     double ticks_per_ns_guess_ = 1.0;
+    std::size_t limit_chunks_ = SegmentList::no_limit;
+    bool limit_reached_ = false;
     bool storage_failed_ = false;
     bool is_child_ = false;  // this recording was started by another process
     std::string storage_error_;

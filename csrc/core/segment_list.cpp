@@ -24,7 +24,10 @@ constexpr std::size_t stack_bytes = std::size_t{512} * 1024;
 
 }  // namespace
 
-void SegmentList::begin(std::string stem, const SegmentIdentity& identity, bool may_begin_thread) {
+void SegmentList::begin(std::string stem, const SegmentIdentity& identity, bool may_begin_thread,
+                        std::size_t limit_chunks) {
+    limit_chunks_ = std::max<std::size_t>(limit_chunks, 1);
+    described_chunks_ = 0;
     stem_ = std::move(stem);
     identity_ = identity;
     may_begin_thread_ = may_begin_thread;
@@ -60,8 +63,13 @@ std::unique_ptr<Segment> SegmentList::describe_next() {
     SegmentIdentity identity = identity_;
     identity.segment_index = static_cast<std::uint32_t>(segments_.size());
     const std::uint32_t doublings = std::min(identity.segment_index, 6u);
-    identity.chunk_count = std::min(first_segment_chunks << doublings, largest_segment_chunks);
-    return std::make_unique<Segment>(stem_ + std::to_string(identity.segment_index) + ".segment", identity);
+    const std::size_t wanted = std::min(first_segment_chunks << doublings, largest_segment_chunks);
+    const std::size_t chunks = std::min(wanted, limit_chunks_ - described_chunks_);
+    identity.chunk_count = static_cast<std::uint32_t>(chunks);
+    auto segment =
+        std::make_unique<Segment>(stem_ + std::to_string(identity.segment_index) + ".segment", identity);
+    described_chunks_ += chunks;
+    return segment;
 }
 
 Event* SegmentList::take_chunk(std::unique_lock<std::mutex>& lock) {
@@ -76,8 +84,10 @@ Event* SegmentList::take_chunk(std::unique_lock<std::mutex>& lock) {
             opened_.wait(lock);
         else if (next_ != nullptr)
             segments_.push_back(std::move(next_));
-        else
+        else if (described_ != nullptr || may_describe())
             open();
+        else
+            return nullptr;
     }
 }
 
@@ -88,7 +98,7 @@ std::size_t SegmentList::ready_chunks() const noexcept {
 // The thread itself allocates nothing: its first allocation would cost the program 64 MiB of address space.
 void SegmentList::keep_ahead() noexcept {
     if (has_thread_) {
-        if (next_ == nullptr && described_ == nullptr && !opening_) {
+        if (next_ == nullptr && described_ == nullptr && !opening_ && may_describe()) {
             try {
                 described_ = describe_next();
             } catch (const std::bad_alloc&) {
@@ -214,7 +224,7 @@ void SegmentList::close(const ClockPoint& last, std::uint64_t dropped_events, Se
 }
 
 void SegmentList::forget_chunks() noexcept {
-    taken_chunks_ = released_chunks_ = releasing_segment_ = releasing_chunks_ = 0;
+    taken_chunks_ = released_chunks_ = releasing_segment_ = releasing_chunks_ = described_chunks_ = 0;
 }
 
 void SegmentList::forget() noexcept {

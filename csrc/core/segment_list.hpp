@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,19 +26,23 @@ namespace gpuprof {
 // Everything but pause() needs the mutex that was given to the constructor.
 class SegmentList {
   public:
+    static constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
+
     explicit SegmentList(std::mutex& guard) noexcept : guard_(guard) {}
     SegmentList(const SegmentList&) = delete;
     SegmentList& operator=(const SegmentList&) = delete;
 
-    // Segments are named `stem` and their number; the number and size in `identity` are filled in.
-    void begin(std::string stem, const SegmentIdentity& identity, bool may_begin_thread);
+    // Segments are named `stem` and their number; the number and size in `identity` are filled in. All
+    // together have at most `limit_chunks` chunks, but at least one.
+    void begin(std::string stem, const SegmentIdentity& identity, bool may_begin_thread,
+               std::size_t limit_chunks = no_limit);
     bool empty() const noexcept { return segments_.empty(); }
     Segment& first() noexcept { return *segments_.front(); }
     // Throws std::system_error.
     void open();
     // Has the memory of the newest segment provided now, before there is anything to measure.
     void prepare_newest() noexcept;
-    // `lock` holds the mutex, and may let go of it meanwhile. Throws std::system_error.
+    // Null at the limit. `lock` holds the mutex, and may let go of it meanwhile. Throws std::system_error.
     Event* take_chunk(std::unique_lock<std::mutex>& lock);
 
     // Ends the thread, if there is one, and waits for that; no other begins before resume().
@@ -50,6 +55,7 @@ class SegmentList {
 
   private:
     std::unique_ptr<Segment> describe_next();
+    bool may_describe() const noexcept { return described_chunks_ < limit_chunks_; }
     void note_clock() noexcept;
     void keep_ahead() noexcept;
     void begin_thread() noexcept;
@@ -74,6 +80,8 @@ class SegmentList {
     std::size_t released_chunks_ = 0;
     std::size_t releasing_segment_ = 0;  // and the chunks of it that were released
     std::size_t releasing_chunks_ = 0;
+    std::size_t described_chunks_ = 0;  // of all segments
+    std::size_t limit_chunks_ = no_limit;
     pthread_t thread_{};
     std::int64_t clock_noted_ns_ = 0;
     bool has_thread_ = false;

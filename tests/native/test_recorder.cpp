@@ -56,6 +56,30 @@ TEST(more_threads_than_chunks_of_a_segment) {
     check_whole(folder, threads, count);
 }
 
+TEST(a_recording_with_a_limit_keeps_it_and_counts_what_it_drops) {
+    constexpr std::uint64_t events = 400'000;  // 98 chunks
+    for (const std::size_t chunks : {3u, 16u, 30u, 50u}) {
+        const TemporaryFolder folder;
+        Recorder::instance().start(folder(), false, chunks * chunk_bytes + 1);
+        CHECK(!Recorder::instance().limit_reached());
+        run_in_threads(2, [&](unsigned) { emit_numbered_spans(events / 4); });
+        CHECK(Recorder::instance().limit_reached());
+        CHECK(chunks_on_disk(folder) <= chunks);
+        const RecorderTotals totals = Recorder::instance().stop();
+        CHECK(totals.limit_reached);
+        CHECK(!totals.storage_failed);
+        const Spans spans = decode_folder(folder());
+        CHECK_EQ(spans.run.totals.events + totals.dropped_events, events);
+        CHECK(spans.run.totals.events >= (chunks - 2) * (chunk_events - thread_mark_slots));
+    }
+    const TemporaryFolder folder;
+    start(folder);
+    run_in_threads(1, [&](unsigned) { emit_numbered_spans(events / 2); });
+    const RecorderTotals totals = Recorder::instance().stop();
+    CHECK(!totals.limit_reached);
+    CHECK_EQ(totals.dropped_events, 0u);
+}
+
 TEST(later_threads_continue_in_the_chunks_of_ended_ones) {
     constexpr unsigned threads = 200;
     const TemporaryFolder folder;

@@ -203,6 +203,25 @@ def test_a_window_that_grows_too_large_ends(tmp_path: Path) -> None:
     program.sampler.stop()
 
 
+def test_a_window_of_many_events_stays_within_its_part_of_the_disk_budget(tmp_path: Path) -> None:
+    options = WindowOptions(every_s=10.0, duration_s=5.0, disk_bytes=16_000_000)
+    program = Program(tmp_path / "p.windows", options)
+    program.steps(1000)
+    (window,) = program.folder.glob("*.gpuprof")
+    for _ in range(200_000):  # 6.4 MB
+        with gpuprof.span("s"):
+            pass
+    allocated = sum(each.stat().st_blocks * 512 for each in window.rglob("*") if each.is_file())
+    assert 1_500_000 < allocated <= options.largest_window_bytes
+    program.sampler.check_size()
+    program.steps(1)
+    assert [each["too_large"] for each in program.windows()] == [True]
+    program.sampler.stop()
+    run = gpuprof.open(window)
+    assert run.meta["totals"]["dropped_events"] > 200_000
+    assert "limit_reached" in {each["code"] for each in run.meta["notes"]}
+
+
 def test_quantiles_of_the_last_thousand_steps() -> None:
     history, generator = StepHistory(), np.random.default_rng(1)
     durations = generator.integers(1, 10**9, 2500).tolist()

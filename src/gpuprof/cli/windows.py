@@ -113,7 +113,11 @@ def _recorded(folder: Path, index: dict[str, Any], options: WindowOptions) -> st
 
     kept, failed = len(index["windows"]), index["failed"]
     if kept:
-        return f"{counted(kept, 'window')} in {folder}; view: gpuprof summary {shlex.quote(str(folder))}"
+        left_out = sum(_counts(index).values())
+        more = f", {left_out} left out" if left_out else ""
+        return (
+            f"{counted(kept, 'window')} in {folder}{more}; view: gpuprof summary {shlex.quote(str(folder))}"
+        )
     return f"no window in {folder}: {_why_none(index, failed, options, folder)}"
 
 

@@ -105,6 +105,7 @@ class NoteCode(str, Enum):
     OWN_RECORDING = "own_recording"
     NOT_RESUMED = "not_resumed"
     DISK_FAILED = "disk_failed"
+    LIMIT_REACHED = "limit_reached"
     PROCESS_NOT_RECORDED = "process_not_recorded"
     NVTX_TOOL_IGNORED = "nvtx_tool_ignored"
     OTHER_THREAD = "other_thread"

@@ -52,12 +52,21 @@ _Source: TypeAlias = (
 
 
 class Recording:
-    """Sources switched on, from `start` to `stop`. One at a time in a process."""
+    """Sources switched on, from `start` to `stop`. One at a time in a process.
+
+    Each process records at most `limit_bytes` of events, 0 for no limit; later ones are dropped and counted.
+    """
 
     def __init__(
-        self, path: Path, options: RecordingOptions | None = None, *, modules: tuple[Any, ...] = ()
+        self,
+        path: Path,
+        options: RecordingOptions | None = None,
+        *,
+        modules: tuple[Any, ...] = (),
+        limit_bytes: int = 0,
     ) -> None:
         self.path = path
+        self._limit_bytes = limit_bytes
         self._options = options = options or RecordingOptions()
         windows = OperatorWindows(path / SEGMENTS) if options.counts_work else None
         self._first_calls = FirstCalls(windows) if options.counts_work else None
@@ -120,7 +129,7 @@ class Recording:
         self._lock = FolderLock(self.path)
 
     def _start_native(self) -> None:
-        _native.start_recording(os.fsencode(self.path / SEGMENTS))
+        _native.start_recording(os.fsencode(self.path / SEGMENTS), limit_bytes=self._limit_bytes)
 
     @property
     def is_of_other_process(self) -> bool:
@@ -171,6 +180,8 @@ class Recording:
         self._statuses["nvtx"] = range_source(ended=True)
         if self._options.counters:
             self._statuses["counters"] = SourceStatus.off(Reason.WORK_NOT_COUNTED)
+        if totals["limit_reached"]:
+            self._add_notes([note(NoteCode.LIMIT_REACHED)])
         if totals["storage_failed"]:
             self._add_notes([note(NoteCode.DISK_FAILED, error=totals["storage_error"] or "names")])
         try:

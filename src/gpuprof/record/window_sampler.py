@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from gpuprof import _native
 from gpuprof.errors import GpuprofError
 from gpuprof.record.import_hook import is_importing
 from gpuprof.record.options import RecordingOptions
@@ -145,11 +146,17 @@ class WindowSampler:
         return self._clock() - (self._due_ns if self._recording is None else self._until_ns)
 
     def check_size(self) -> None:
-        """Have a window end that has become too large for the disk budget."""
+        """Have a window end that has become too large for the disk budget.
+
+        The recorder drops events above it meanwhile: a step may end much later.
+        """
         recording = self._recording
         if recording is None:
             return
-        if _bytes_of(recording.path / SEGMENTS) > self._options.largest_window_bytes:
+        if (
+            _native.limit_reached()
+            or _bytes_of(recording.path / SEGMENTS) > self._options.largest_window_bytes
+        ):
             self._facts["too_large"] = True
             self._until_ns = min(self._until_ns, self._clock())
 
@@ -195,7 +202,9 @@ class WindowSampler:
                 self._skip("disk_full")
                 return
             create_folder(path)
-            recording = Recording(path, self._recording_options)
+            recording = Recording(
+                path, self._recording_options, limit_bytes=self._options.largest_window_bytes
+            )
             if self.command is not None:
                 recording.command = self.command
             record_program(recording)
