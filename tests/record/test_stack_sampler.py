@@ -114,6 +114,12 @@ def test_what_starts_python_and_imports_modules_is_hidden(path: str) -> None:
     assert is_hidden(compile("", path, "exec"))
 
 
+def test_stacks_are_sampled_into_a_folder_that_is_not_utf8(tmp_path: Path) -> None:
+    with gpuprof.profile(out=tmp_path / os.fsdecode(b"run\xff"), python=True) as profile:
+        time.sleep(0.02)
+    assert profile.run.sql("SELECT 1 FROM stacks").fetchall()
+
+
 def slow_library_call(*_: object) -> None:
     """A slow function, in place of one of Python's library that gpuprof itself calls."""
     time.sleep(0.02)

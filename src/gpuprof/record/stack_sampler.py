@@ -88,7 +88,7 @@ class StackSamplerSource:
 
     def _begin(self) -> int:
         path = self._folder / f"{os.getpid()}-{time.monotonic_ns()}.stacks"
-        sampler = _native.StackSampler(os.fspath(path), self.interval_ns, self._naming)
+        sampler = _native.StackSampler(os.fsencode(path), self.interval_ns, self._naming)
         failed = sampler.error or sampler.start()
         if not failed:
             self._sampler = sampler
