@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gpuprof.errors import RunError
 from gpuprof.record.facts import Damage, Method, Note, SourceStatus
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
-from gpuprof.run.messages import loss_text, method_text, reason_text
+from gpuprof.run.messages import incomplete_text, method_text, reason_text
 from gpuprof.run.quick_switching import quick_switching
 
 if TYPE_CHECKING:
@@ -141,12 +141,7 @@ class Run:
         )
         if (is_capture or ranks) and (added_up := added_up_note(table)):
             table = dataclasses.replace(table, notes=(*table.notes, added_up))
-        if not self.meta.get("complete"):
-            from gpuprof.run.losses import losses
-
-            note = "this run is incomplete: it contains what could be recovered"
-            if lost := ", ".join(loss_text(each) for each in losses(self.meta)):
-                note += f"; lost: {lost}"
+        if (note := incomplete_text(self.meta)) is not None:
             table = dataclasses.replace(table, notes=(*table.notes, note))
         if by == "layer":
             from gpuprof.analyze.layer_groups import classes_of_layers

@@ -33,6 +33,22 @@ def test_findings_are_printed_with_gain_fix_and_check(
         assert f"\n   {label}" in printed or f"\n{label}" in printed
 
 
+@pytest.mark.parametrize("command", [["explain"], ["whatif", "--remove", "gc:*"]])
+def test_an_incomplete_run_is_called_so_first(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = written(tmp_path / "r.gpuprof", Planted(collect=20))
+    assert execute([command[0], run, *command[1:]]) == 0
+    assert "incomplete:" not in capsys.readouterr().out
+    totals = json.loads((tmp_path / "r.gpuprof" / "meta.json").read_text())["totals"]
+    change_meta(tmp_path / "r.gpuprof", complete=False, totals={**totals, "dropped_events": 734_501})
+    assert execute([command[0], run, *command[1:]]) == 0
+    first = " ".join(capsys.readouterr().out.split())
+    assert first.startswith(
+        "warning this run is incomplete: it contains what could be recovered; lost: 734,501 events dropped"
+    )
+
+
 def test_json_has_each_figure_with_its_query(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = written(tmp_path / "r.gpuprof", Planted(collect=20))
     assert execute(["explain", run, "--json"]) == 0

@@ -46,8 +46,10 @@ def explain(run: str, against: str | None, rerun: bool, as_json: bool) -> None:
         click.echo(json.dumps(values, indent=2))
         _exit_if_interrupted(findings)
         return
-    from gpuprof.cli.header import phases_header
+    from gpuprof.cli.header import incomplete_line, phases_header
 
+    if line := incomplete_line(opened.meta):
+        click.echo(line)
     if lines := phases_header(opened.phases()):
         click.echo(lines)
         click.echo()

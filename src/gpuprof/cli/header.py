@@ -13,6 +13,7 @@ from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.losses import losses
 from gpuprof.run.messages import (
     damage_text,
+    incomplete_text,
     loss_text,
     method_text,
     not_imported_text,
@@ -104,6 +105,12 @@ def phases_header(phases: Phases | None) -> str:
     from gpuprof.render.phases import phase_lines
 
     return _labelled(phase_lines(phases)) if phases is not None else ""
+
+
+def incomplete_line(meta: Mapping[str, Any]) -> str:
+    """Return the line that a run is incomplete, empty for a complete one."""
+    text = incomplete_text(meta)
+    return "" if text is None else _labelled([("warning", escape_text(text))])
 
 
 def _labelled(facts: Sequence[tuple[str, str]]) -> str:

@@ -57,13 +57,17 @@ def whatif(
     between them.
     """
     from gpuprof import api
+    from gpuprof.cli.header import incomplete_line
 
     if not (remove or speed_up or workers):
         raise UsageError(
             "no_change", "nothing is changed; hint: add --remove NAME, --speed-up NAME=2 or --workers N."
         )
-    found = api.open(run).whatif(remove=remove, speed_up=speed_up, workers=workers)
+    opened = api.open(run)
+    found = opened.whatif(remove=remove, speed_up=speed_up, workers=workers)
     if as_json:
         click.echo(json.dumps({"run": run, "whatif": found.to_dict()}, indent=2))
     else:
+        if line := incomplete_line(opened.meta):
+            click.echo(line)
         click.echo(str(found))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuprof.record.facts import Damage, Note, SourceStatus
-from gpuprof.run.losses import Loss
+from gpuprof.run.losses import Loss, losses
 from gpuprof.run.native_messages import native_text
 from gpuprof.text.messages import Messages
 from gpuprof.text.units import counted, format_share
@@ -120,6 +120,7 @@ NOTES = Messages(
         "own_recording": "the program made a recording of its own: that time is not in this run",
         "not_resumed": "the recording could not be resumed after the program's own: {error}",
         "disk_failed": "the disk failed while recording ({error}): events are missing",
+        "limit_reached": "this window reached its part of the disk budget: later events are missing",
         "process_not_recorded": "the process could not be recorded: {error}",
         "nvtx_tool_ignored": "the NVTX tool named by {variable} was ignored: {error:native}",
         "other_thread": "the recording ended on another thread than it began on",
@@ -323,6 +324,15 @@ def note_text(note: Note) -> str:
 def loss_text(loss: Loss) -> str:
     """Return what is missing, and how much of it."""
     return LOSSES.text(loss.code, {"count": loss.count})
+
+
+def incomplete_text(meta: Mapping[str, Any]) -> str | None:
+    """Return that a run is incomplete, and what it lost; None for one that is complete."""
+    if meta.get("complete"):
+        return None
+    text = "this run is incomplete: it contains what could be recovered"
+    lost = ", ".join(loss_text(each) for each in losses(meta))
+    return f"{text}; lost: {lost}" if lost else text
 
 
 def damage_text(damage: Damage) -> str:

@@ -97,7 +97,7 @@ class WhatIf:
         lines.append(f"gain       {gain} ({part})")
         if (step := self.step) is not None:
             gain = format_duration_range(step.low_ns, step.high_ns)
-            lines.append(f"mean step  {gain} ({step.share}), {counted(step.steps, 'step')}")
+            lines.append(f"of a step  {gain} of the mean step ({step.share}), {counted(step.steps, 'step')}")
         factors = ", ".join(
             f"{_FACTOR_NAMES.get(name, name)} {value:.2f}" for name, value in self.factors.items()
         )
