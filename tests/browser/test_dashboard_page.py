@@ -220,6 +220,8 @@ def test_two_runs_are_compared_by_the_keyboard(browser: Any, served: tuple[Serve
             shown = float(part)
             assert change.startswith("-") is (row["change_ns"] < 0)
             verdicts = {"unknown": "not judged", "same": "not significant"}
+            if row["low_ns"] is not None and (row["low_ns"] > 0 or row["high_ns"] < 0):
+                verdicts["same"] = "below the threshold"
             assert not re.search(r"\d{4}", cells[3])
             if row["low_ns"] is None:
                 assert cells[3] == "–"

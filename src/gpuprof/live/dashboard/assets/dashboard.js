@@ -27,7 +27,12 @@ async function start() {
   const entries = newEntries({ open, compare: (old, now) => openComparison(page, old, now) });
   const history = newHistory({ open });
   Object.assign(page, { live, entries, history, choose: (id) => chooseFromPanel(page, id) });
-  live.nameOf = (id) => entries.items.get(id)?.path ?? id;
+  // The card of a run that was deleted keeps its name.
+  const names = new Map();
+  live.nameOf = (id) => {
+    if (entries.items.has(id)) names.set(id, entries.items.get(id).path);
+    return names.get(id) ?? id;
+  };
   live.isRecording = (id) => entries.items.get(id)?.state === "recording";
   entries.isClosing = (id) => isClosing(live, id);
   buildMachine(live);
@@ -91,6 +96,7 @@ function showState(state) {
 
 function showProblem(text) {
   byId("problem").hidden = text === null;
+  document.body.classList.toggle("has-problem", text !== null);
   byId("problem").textContent = text ?? "";
 }
 

@@ -236,10 +236,11 @@ function callsOf({ calls_old: old, calls_new: now }) {
 }
 
 // A row that could not be judged must not read as one that was judged and did not differ.
-function verdictOf({ state, low_ns: low }) {
+function verdictOf({ state, low_ns: low, high_ns: high }) {
   if (state === "unknown") return "not judged";
   if (state !== "same") return state;
-  return low === null ? "too small to judge" : "not significant";
+  if (low === null) return "too small to judge";
+  return low > 0 || high < 0 ? "below the threshold" : "not significant";
 }
 
 function stateCell(state, text = state) {

@@ -153,6 +153,7 @@ export function showEntries(entries) {
   byId("more").textContent = `Show more (${formatCount(found.length - entries.shown)})`;
   const empty = byId("no-entries");
   empty.hidden = found.length > 0;
+  empty.classList.toggle("of-folder", all.length === 0);
   empty.textContent = all.length
     ? "Nothing matches the search."
     : "No runs and no results are in this folder yet: gpuprof run train.py, or gpuprof bench MODEL --output-dir results";
