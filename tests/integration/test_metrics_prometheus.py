@@ -73,7 +73,8 @@ def test_scraped_values_equal_the_closed_run(recorded: Recorded, prometheus: Pro
     )
     assert len(prometheus.rules()) == 7
     prometheus.wait_until(lambda: {each["health"] for each in prometheus.rules()} == {"ok"})
-    assert not prometheus.get("alerts")["alerts"]
+    # One slow step of 40 is a p99: the rule has it pending, and fires only after minutes of it.
+    assert "firing" not in {each["state"] for each in prometheus.get("alerts")["alerts"]}
 
     run = gpuprof.open(recorded.run)
     for kind, counts in found.items():
