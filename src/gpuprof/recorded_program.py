@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -15,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.errors import NothingRecordedError, NotRecordedError, RunError
-from gpuprof.opened_run import Run
 from gpuprof.record.options import RecordingOptions, WhichCeilings
 
 if TYPE_CHECKING:
     from gpuprof.analyze.ceilings.ceiling import Ceilings
+    from gpuprof.opened_run import Run
     from gpuprof.record.supervise import ProgramResult
 
 CLOSING_SHOWN_S = 1.0
@@ -72,6 +71,7 @@ def _import_reader_of_runs() -> None:
     This is shorter than that start. NumPy and DuckDB, which close all other runs, are left for the end: they
     would still be imported while the program runs, and disturb it.
     """
+    import gpuprof.opened_run
     import gpuprof.run.folder  # noqa: F401
 
 
@@ -85,6 +85,8 @@ def _run_of(
     keep_empty: bool,
 ) -> Run | RunError:
     """Return the run of a program, with its ceilings, or the error."""
+    from gpuprof.opened_run import Run
+
     if result.was_refused:
         return NotRecordedError(
             "not_recorded",
@@ -104,6 +106,8 @@ def _run_of(
     except RunError as error:
         return error
     if not keep_empty and run.meta["totals"]["spans"] == 0:
+        import shutil
+
         shutil.rmtree(result.run_path, ignore_errors=True)
         return NothingRecordedError(
             "nothing_recorded",
@@ -132,6 +136,7 @@ def called_after(delay_s: float, function: Callable[[], None] | None) -> Iterato
 def _run_under(
     profiler: str, target: str, arguments: Sequence[str], *, is_module: bool, out: Path | None
 ) -> tuple[int, Run | RunError]:
+    from gpuprof.opened_run import Run
     from gpuprof.run.profiled import run_profiled
 
     result, failure = run_profiled(target, arguments, is_module=is_module, out=out, profiler=profiler)

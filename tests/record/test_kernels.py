@@ -640,7 +640,7 @@ def test_a_torch_without_cuda_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
     source = KernelSource(pytest.fail)
     assert source.start() == SourceStatus.off(Reason.TORCH_WITHOUT_CUDA)
     source.stop()
-    assert source.totals is None
+    assert source.facts == {"gpu": None}
     monkeypatch.setattr(torch.version, "hip", "6.4", raising=False)
     assert source.start() == SourceStatus.off(Reason.TORCH_FOR_ROCM)
     source.stop()

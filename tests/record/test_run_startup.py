@@ -48,3 +48,11 @@ def test_the_program_finds_nothing_of_the_command_imported(run_python: Any, tmp_
     assert "gpuprof.record.launch" in modules
     assert heavy(modules) == set()
     assert not {each for each in modules if each.startswith(("click", "gpuprof.cli", "gpuprof.run"))}
+
+
+def test_what_records_pytorch_is_imported_with_it(run_python: Any, tmp_path: Path) -> None:
+    (tmp_path / "names.py").write_text("import sys\nprint(*sys.modules)\n")
+    done = run_python("-m", "gpuprof", "run", "--no-gpu", "--out", "r.gpuprof", "names.py")
+    sources = {"backward_layers", "first_calls", "kernels", "layers", "operators", "program_settings"}
+    others = {"other_profilers", "python_stacks", "window_options", "window_sampler"}
+    assert not {f"gpuprof.record.{name}" for name in sources | others} & set(done.stdout.split())

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -296,6 +295,8 @@ def _resolved(program: Program) -> Program:
     """Return the program with the path of a Python script that is a command, as `torchrun`."""
     if program.is_module or os.sep in program.target or Path(program.target).exists():
         return program
+    import shutil
+
     path = shutil.which(program.target)
     return program if path is None or not _is_python_script(path) else replace(program, target=path)
 

@@ -21,7 +21,6 @@ from gpuprof import _native
 from gpuprof.record.collector import offer_collector
 from gpuprof.record.environment import CHILDREN_VARIABLE, python_path
 from gpuprof.record.facts import Note, NoteCode, SourceStatus, error_line, note
-from gpuprof.record.kernels import at_end_of_child
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording import Recording, record_program
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, write_json
@@ -144,6 +143,8 @@ class ChildRecording(Recording):
         for fact in ("rank", "world_size"):
             self._facts.pop(fact, None)
         self._facts_file = _new_facts_file(self.path / SEGMENTS)
+        from gpuprof.record.kernels import at_end_of_child
+
         at_end_of_child(self.stop)
 
     def _start_torch_sources(self) -> None:

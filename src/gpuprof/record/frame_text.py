@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, ModuleType
 from typing import Any
@@ -20,7 +19,7 @@ _MODULE_CALLS = {"_wrapped_call_impl": MODULE_CALL}
 
 # As an import names its files, links and all.
 OWN_FOLDER = os.path.join(str(Path(__file__).absolute().parents[1]), "")  # noqa: PTH118
-_LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")  # noqa: PTH118
+_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")  # noqa: PTH118, PTH120
 _LIBRARY_NAME = f"python{sys.version_info.major}.{sys.version_info.minor}/"
 _QUALIFIED_NAME: Any = type.__dict__["__qualname__"]  # what no metaclass has changed
 

@@ -97,8 +97,12 @@ class KernelSource:
         self.notes: list[Note] = []
 
     @property
-    def totals(self) -> dict[str, Any] | None:
-        """What was recorded, counted."""
+    def facts(self) -> dict[str, Any]:
+        """Facts for the file of the recording: what was recorded, counted."""
+        return {"gpu": self._totals}
+
+    @property
+    def _totals(self) -> dict[str, Any] | None:
         holder = {"holder": None if self._holder is None else self._holder.facts()}
         if self._timer is not None and self._timer.totals is not None:
             return {**self._timer.totals, **holder}
@@ -177,7 +181,7 @@ class KernelSource:
         told = {
             "process_id": os.getpid(),
             "status": status.to_plain(),
-            "gpu": self.totals,
+            "gpu": self._totals,
             "notes": [each.to_plain() for each in self.notes],
         }
         # On a full disk the records are still there, and the run has a note that the report is missing.

@@ -20,18 +20,18 @@ from gpuprof.record.children import offer_run, stop_at_exit
 from gpuprof.record.collector import offer_collector
 from gpuprof.record.environment import OPTIONS_VARIABLE
 from gpuprof.record.options import RecordingOptions
-from gpuprof.record.other_profilers import begin_profiler
 from gpuprof.record.recording import Recording, record_program
 from gpuprof.record.recording_folder import mark_refused
-from gpuprof.record.window_options import WindowOptions
-from gpuprof.record.window_sampler import WindowRecorder
 
 
 def begin() -> None:
     """Begin the recording that the environment describes. Prints a line when it cannot."""
     described: dict[str, Any] = json.loads(os.environ.pop(OPTIONS_VARIABLE))
     _restore("PYTHONPATH", described["PYTHONPATH"])
+    # What few programs need is imported by these alone: each module delays the start of the program.
     if "profiler" in described:
+        from gpuprof.record.other_profilers import begin_profiler
+
         begin_profiler(described["profiler"], Path(described["results"]))
         return
     if "windows" in described:
@@ -57,6 +57,9 @@ def begin() -> None:
 
 def _begin_windows(described: dict[str, Any]) -> None:
     """Begin to record windows, to the end of the program. Prints a line when it cannot."""
+    from gpuprof.record.window_options import WindowOptions
+    from gpuprof.record.window_sampler import WindowRecorder
+
     options = RecordingOptions.from_plain(described["options"])
     if options.operators:
         offer_collector()

@@ -81,10 +81,11 @@ class LayerSource:
         self._roots.clear()
         self._wrappers.clear()
 
-    def known_types(self) -> dict[str, dict[str, str]]:
-        """Return the class of each layer that was named, by root and name."""
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Facts for the file of the recording: the class of each layer that was named, by root and name."""
         # A copy in one step, since other threads may be naming layers.
-        return {root: dict(types) for root, types in list(self._types.items())}
+        return {"layer_types": {root: dict(types) for root, types in list(self._types.items())}}
 
     # ---- which modules are roots -------------------------------------------------------------
 

@@ -221,6 +221,12 @@ class SettingsSource:
         self._has_ended = True
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """Facts for the file of the recording: the settings, if there are any."""
+        settings = self.settings
+        return {} if settings is None else {"settings": settings.to_plain()}
+
+    @property
     def settings(self) -> ProgramSettings | None:
         """What was seen until now; None before the end if there was nothing. Threads are known at the end."""
         if not (self._has_ended or self._loaders or self._optimizers):

@@ -13,42 +13,34 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from gpuprof import _native
 from gpuprof.errors import RecordingError
-from gpuprof.record.backward_layers import BackwardLayerSource
 from gpuprof.record.device_samples import DeviceSampleSource
 from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
-from gpuprof.record.first_calls import FirstCalls
 from gpuprof.record.import_hook import ImportHook
-from gpuprof.record.kernels import KernelSource
-from gpuprof.record.layers import LayerSource
-from gpuprof.record.operator_windows import OperatorWindows
-from gpuprof.record.operators import OperatorSource
 from gpuprof.record.options import PythonOption, RecordingOptions
-from gpuprof.record.pauses import CollectionSource, CompilationSource, own_work
+from gpuprof.record.pauses import CollectionSource, own_work
 from gpuprof.record.processor import processor_seconds
-from gpuprof.record.program_settings import SettingsSource
-from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.record.ranges import range_source, tool_notes
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, FolderLock, write_json
 from gpuprof.record.stack_sampler import StackSamplerSource, why_not
 
-FORMAT_VERSION = 2
+if TYPE_CHECKING:
+    from typing import Protocol
 
-_Source: TypeAlias = (
-    BackwardLayerSource
-    | LayerSource
-    | OperatorSource
-    | DeviceSampleSource
-    | KernelSource
-    | PythonStackSource
-    | StackSamplerSource
-    | CollectionSource
-    | CompilationSource
-    | SettingsSource
-)
+    from gpuprof.record.first_calls import FirstCalls
+    from gpuprof.record.program_settings import SettingsSource
+
+    class _Source(Protocol):
+        """What is switched on and off. It may have `notes`, and `facts` for the file of the recording."""
+
+        def start(self) -> SourceStatus: ...
+        def stop(self) -> None: ...
+
+
+FORMAT_VERSION = 2
 
 
 class Recording:
@@ -68,8 +60,7 @@ class Recording:
         self.path = path
         self._limit_bytes = limit_bytes
         self._options = options = options or RecordingOptions()
-        windows = OperatorWindows(path / SEGMENTS) if options.counts_work else None
-        self._first_calls = FirstCalls(windows) if options.counts_work else None
+        self._first_calls = _first_calls(path / SEGMENTS) if options.counts_work else None
         self._modules = modules
         self._wanted = {
             "layers": options.layers,
@@ -79,7 +70,7 @@ class Recording:
         self._sources: dict[str, _Source] = {}
         # These continue after a pause.
         self._collections = CollectionSource()
-        self._settings = SettingsSource(self._settings_found)
+        self._settings: SettingsSource | None = None
         self._statuses = {"spans": SourceStatus.on(Method.RECORDED), "nvtx": range_source()}
         self._notes: list[Note] = []
         if self._first_calls is not None:
@@ -250,15 +241,15 @@ class Recording:
         """Take no more stacks: the rest of the end calls functions of Python's library too."""
         if (stacks := self._sources.pop("python", None)) is not None:
             stacks.stop()
-            self._take_facts(stacks)
+            self._take_facts("python", stacks)
 
     def _stop_sources(self) -> None:
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
-        for source in reversed(self._sources.values()):
+        for name, source in reversed(self._sources.items()):
             source.stop()
-            self._take_facts(source)
+            self._take_facts(name, source)
         self._sources.clear()
 
     def _start_sources(self) -> None:
@@ -287,11 +278,11 @@ class Recording:
             self._statuses["python"] = SourceStatus.off(reason)
             return
         native = wanted != "pyinstrument" and reason is None
-        stacks = StackSamplerSource(folder) if native else PythonStackSource(folder)
+        stacks = StackSamplerSource(folder) if native else _stacks_of_pyinstrument(folder)
         self._start_source("python", stacks)
         if self._statuses["python"].is_on and reason is not None:
             self._statuses["python"] = dataclasses.replace(self._statuses["python"], reason=reason)
-        self._take_facts(stacks)
+        self._take_facts("python", stacks)
 
     def _start_collections(self) -> None:
         if self._options.python in ("auto", True):
@@ -314,6 +305,15 @@ class Recording:
                 self._save(closed=False)
 
     def _start_torch_sources(self) -> None:
+        # Imported with PyTorch: a program without it starts sooner.
+        from gpuprof.record.backward_layers import BackwardLayerSource
+        from gpuprof.record.kernels import KernelSource
+        from gpuprof.record.layers import LayerSource
+        from gpuprof.record.operators import OperatorSource
+        from gpuprof.record.pauses import CompilationSource
+        from gpuprof.record.program_settings import SettingsSource
+
+        self._settings = self._settings or SettingsSource(self._settings_found)
         sources: dict[str, _Source] = {
             "kernels": KernelSource(
                 self._kernels_began,
@@ -346,16 +346,16 @@ class Recording:
         if name == "kernels" or status.is_on:
             self._sources[name] = source
 
-    def _take_facts(self, source: _Source) -> None:
+    def _take_facts(self, name: str, source: _Source) -> None:
         self._add_notes(getattr(source, "notes", ()))
-        if isinstance(source, KernelSource):
-            self._facts["gpu"] = source.totals
-        if isinstance(source, CollectionSource):
-            self._statuses["gc"] = source.status
-        if isinstance(source, SettingsSource) and source.settings is not None:
-            self._facts["settings"] = source.settings.to_plain()
-        if isinstance(source, LayerSource):
-            self._facts.setdefault("layer_types", {}).update(source.known_types())
+        if name == "gc":
+            self._statuses["gc"] = self._collections.status
+        facts: dict[str, Any] = getattr(source, "facts", {})
+        layer_types: dict[str, Any] = self._facts.get("layer_types", {})
+        self._facts |= facts
+        if "layer_types" in facts:
+            # Before a pause, layers were named too.
+            self._facts["layer_types"] = layer_types | facts["layer_types"]
 
     @own_work()
     def _kernels_began(self, status: SourceStatus) -> None:
@@ -374,8 +374,8 @@ class Recording:
         self._notes += [each for each in notes if each not in self._notes]
 
     def _save(self, *, closed: bool) -> None:
-        for source in self._sources.values():
-            self._take_facts(source)
+        for name, source in self._sources.items():
+            self._take_facts(name, source)
         self._facts["torch"] = _torch_version()
         facts = dict(self._facts)
         if self._notes:
@@ -425,6 +425,19 @@ def resume_after(outer: Recording | None) -> None:
     if outer is not None and not outer.is_of_other_process:
         outer.resume()
         _OfProgram.recording = outer
+
+
+def _first_calls(folder: Path) -> FirstCalls:
+    from gpuprof.record.first_calls import FirstCalls
+    from gpuprof.record.operator_windows import OperatorWindows
+
+    return FirstCalls(OperatorWindows(folder))
+
+
+def _stacks_of_pyinstrument(folder: Path) -> _Source:
+    from gpuprof.record.python_stacks import PythonStackSource
+
+    return PythonStackSource(folder)
 
 
 def _facts(process_id: int) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import struct
 import sys
 from collections.abc import Iterator
@@ -69,6 +68,8 @@ def mark_refused(path: Path) -> None:
     """Mark that the recording reported why it could not begin; on a full disk nothing can be written."""
     with contextlib.suppress(OSError):
         (path / RECORDING_FILE).unlink()
+    import shutil  # delays no program that is recorded
+
     shutil.rmtree(path / SEGMENTS, ignore_errors=True)
 
 
