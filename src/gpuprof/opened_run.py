@@ -156,12 +156,14 @@ class Run:
         return table
 
     def _why_off(self, source: str) -> str | None:
-        """Return why a source recorded nothing, or None."""
+        """Return why a source has no rows in a table, or None if that is not known."""
         status = statuses_of(self.meta).get(source)
         if status is None:
             return None
         if status.method is Method.CUDA_EVENTS:
             return f"GPU times are of layers only ({method_text(status)})"
+        if status.is_on and source == "python":
+            return "no sample has a function of the program"
         return None if status.is_on else reason_text(status)
 
     def flamegraph(

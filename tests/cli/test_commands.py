@@ -17,6 +17,7 @@ import duckdb
 import numpy as np
 import pytest
 from refusals import refused_command
+from run_edits import change_meta
 
 import gpuprof
 from gpuprof.analyze.call_tree import CallTree
@@ -629,6 +630,24 @@ def test_the_fallback_names_the_processes_that_have_layers(
     first, *others = json.loads(capsys.readouterr().out)["summary"]["notes"]
     assert first == ("no layer was recorded in process 42, but in another (43), so this is the table by span")
     assert any("--process takes an id or all" in note for note in others)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (SourceStatus.on(Method.FRAMES), "no sample has a function of the program"),
+        (SourceStatus.off(Reason.NOT_WANTED), "not requested"),
+    ],
+)
+def test_a_table_without_python_functions_has_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: SourceStatus, reason: str
+) -> None:
+    with gpuprof.profile(out=tmp_path / "r.gpuprof") as profile:
+        pass
+    run = profile.run
+    change_meta(run.path, sources={**run.meta["sources"], "python": status.to_plain()})
+    assert execute(["summary", str(run.path), "--by", "python"]) == 0
+    assert f"note: no Python function was recorded here: {reason}" in capsys.readouterr().out
 
 
 def test_an_empty_run_and_an_empty_table_have_a_reason(

@@ -48,6 +48,7 @@ def test_json_has_the_gain_in_nanoseconds(run: str, capsys: pytest.CaptureFixtur
         ["--workers", "0"],
         ["--workers", "2"],
         ["--remove", "\x1b[31mnothing"],
+        ["--remove", "python:load"],
     ],
 )
 def test_bad_usage_is_one_line_with_a_hint(
@@ -63,3 +64,19 @@ def test_bad_usage_is_one_line_with_a_hint(
 def test_a_missing_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["whatif", str(tmp_path / "missing.gpuprof"), "--remove", "x"]) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--speed-up", "load=-1"], "'-1' is not a factor for 'load'"),
+        (["--speed-up", "load=nan"], "'nan' is not a factor for 'load'"),
+        (["--speed-up", "load=fast"], "'load=fast' is not NAME=FACTOR"),
+        (["--remove", "python:load"], "no Python stacks were recorded"),
+    ],
+)
+def test_the_cause_is_named(
+    run: str, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["whatif", run, *options]) == 2
+    assert message in capsys.readouterr().err

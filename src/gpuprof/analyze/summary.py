@@ -385,7 +385,8 @@ def summarize(
     waiting_ns = rest_ns.pop(WAITING, 0)
     elsewhere = None if rows else _elsewhere(tree, by, chosen)
     if not rows:
-        reason = f"no {by} was recorded here: {why_empty}" if why_empty else _NOTHING_RECORDED[by]
+        row = "Python function" if by == "python" else by
+        reason = f"no {row} was recorded here: {why_empty}" if why_empty else _NOTHING_RECORDED[by]
         notes = (f"{elsewhere}: {_CHOICE}",) if elsewhere else (reason, *notes)
     return Summary(
         by=by,

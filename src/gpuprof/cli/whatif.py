@@ -22,9 +22,13 @@ def _factors(
             factor = float(number)
         except ValueError:
             factor = math.nan
-        if not (equals and name and 0 < factor < math.inf):
+        if not (equals and name) or (math.isnan(factor) and number.strip().lower() != "nan"):
+            raise BadParameter("not_a_factor", f"{value!r} is not NAME=FACTOR; hint: write 'layers.*.mlp=2'.")
+        if not 0 < factor < math.inf:
             raise BadParameter(
-                "invalid_factor", f"{value!r} is not NAME=FACTOR; hint: write 'layers.*.mlp=2'."
+                "invalid_factor",
+                f"{number!r} is not a factor for {name!r}; hint: 2 means twice as fast; --remove removes all "
+                "time.",
             )
         found[name] = factor
     return found

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusals import refused
 from run_edits import change_meta
 from simulated_training import MS, Planted, TrainingHost, settings, train
 
@@ -17,6 +18,7 @@ from gpuprof.analyze.findings.finding import Rule, TimeRange
 from gpuprof.analyze.findings.promises import SCORE_FILE, Outcome, Score, outcome_of, plain_score
 from gpuprof.analyze.findings.step_parts import PartDifference, StepPart, TimeSaved
 from gpuprof.analyze.findings.text import score_text
+from gpuprof.errors import RunError
 
 SLOW = Planted(collect=20, sleep=9)
 
@@ -260,3 +262,12 @@ def test_the_part_of_the_step_decides(
     own, rest = TimeSaved(12, part), TimeSaved(0, TimeRange(-1, 1))
     compared = PartDifference(StepPart.OPTIMIZER, own, rest, has_drifted)
     assert outcome_of(TimeRange(10, 20), whole, compared) is outcome
+
+
+def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "r.gpuprof", SLOW)
+    link = tmp_path / "link.gpuprof"
+    link.symlink_to(run.path)
+    with refused(RunError, "same_run", "r.gpuprof"):
+        run.score(gpuprof.open(link))
+    assert not (run.path / SCORE_FILE).exists()

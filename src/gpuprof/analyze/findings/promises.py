@@ -22,6 +22,7 @@ from gpuprof.analyze.findings.step_parts import (
 )
 from gpuprof.analyze.phases import read_phases
 from gpuprof.analyze.whatif.step_gain import replay_interval
+from gpuprof.errors import RunError
 from gpuprof.record.recording_folder import write_json
 
 if TYPE_CHECKING:
@@ -103,9 +104,15 @@ class Score:
 def score(new: RunFolder, old: RunFolder) -> Score:
     """Compare the gains that the old run's findings predict with the new run. Raises RunError.
 
-    Both are compared by the rank in which the old run's causes were searched: the new run may have another
-    slow rank, or none. The score is also written to the new run.
+    They are compared by the rank in which the old run's causes were searched: the new run may have another
+    slow rank, or none. The score is also written to the new run. A run is not compared with itself.
     """
+    if new.path.resolve() == old.path.resolve():
+        raise RunError(
+            "same_run",
+            f"{new.path} is compared with itself",
+            hint="name the run before the change: gpuprof explain NEW --against OLD",
+        )
     before = find(old)
     after = find(new, rank=before.rank)
     phases = read_phases(old), read_phases(new)

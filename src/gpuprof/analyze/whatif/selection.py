@@ -103,6 +103,12 @@ def select(folder: RunFolder, process_id: int, change: Modification) -> Selectio
         found = _select_nodes(folder, process_id, change, kind, matches)
         if kind is None and not found.names:
             found = _select_functions(folder, process_id, change, matches)
+    if not found.names and kind == "python" and not folder.meta.get("stacks"):
+        raise RunError(
+            "no_stacks",
+            f"{folder.path}: no Python stacks were recorded, which {change.pattern!r} needs",
+            hint="record with `gpuprof run --python`, or in a program with gpuprof.profile(python=True)",
+        )
     if not found.names:
         raise RunError(
             "unknown_name",
