@@ -204,6 +204,7 @@ class LayerSource:
                 self._leave_out(part, error)
 
     def _name(self, module: torch.nn.Module, name: str, root: str) -> None:
+        name = _as_text(name)
         if self._first_calls is not None:
             self._first_calls.names[module] = name
         self._types.setdefault(root, {})[name] = type(_uncompiled(module)).__name__
@@ -233,6 +234,11 @@ class LayerSource:
         failure = note(NoteCode.LAYERS_NOT_NAMED, module=type(module).__name__, error=error_line(error))
         if len(self.notes) < MOST_FAILURES and failure not in self.notes:
             self.notes.append(failure)
+
+
+def _as_text(name: str) -> str:
+    """Return a name with escapes for what is no text, as spans have them: attributes may have any name."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _free_label(entries: list[_Root], class_name: str) -> tuple[int, str]:
