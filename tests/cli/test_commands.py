@@ -22,6 +22,7 @@ from run_edits import change_meta
 import gpuprof
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.summary import Summary, first_with_rows, summarize
+from gpuprof.cli.header import outline
 from gpuprof.cli.main import Commands, execute
 from gpuprof.cli.pages import default_output
 from gpuprof.cli.run import Program, print_closing, print_measuring, split_program
@@ -587,6 +588,13 @@ def test_summary_reports_what_damaged_files_cost(
     assert execute(["summary", "r"]) == 0
     expected = ", ".join(map(loss_text, lost)) or "unknown"
     assert f"\nlost      {expected}" in capsys.readouterr().out
+
+
+def test_the_line_of_a_written_run_has_what_was_lost() -> None:
+    meta = {"complete": False, "duration_ns": 5_000_000, "totals": {"spans": 7, "dropped_events": 1_200}}
+    assert outline(meta) == "5.00 ms, 7 spans, incomplete: 1,200 events dropped"
+    assert outline({**meta, "totals": {"spans": 7}}) == "5.00 ms, 7 spans, incomplete"
+    assert outline({**meta, "complete": True, "totals": {"spans": 7}}) == "5.00 ms, 7 spans"
 
 
 def test_summary_of_a_run_without_facts(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.record.facts import Method, Reason, SourceStatus
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
-from gpuprof.run.losses import losses
 from gpuprof.run.messages import (
     damage_text,
     incomplete_text,
-    loss_text,
+    losses_text,
     method_text,
     not_imported_text,
     note_text,
@@ -119,9 +118,12 @@ def _labelled(facts: Sequence[tuple[str, str]]) -> str:
 
 
 def outline(meta: Mapping[str, Any]) -> str:
-    """Return duration, number of spans and completeness in a few words."""
-    before = "recorded " if _has_ranks(meta) else ""
-    return before + _extent(meta) + ("" if meta.get("complete") else ", incomplete")
+    """Return duration, number of spans, and what is missing, in a few words."""
+    found = ("recorded " if _has_ranks(meta) else "") + _extent(meta)
+    if meta.get("complete"):
+        return found
+    lost = losses_text(meta)
+    return f"{found}, incomplete: {lost}" if lost else f"{found}, incomplete"
 
 
 def _has_ranks(meta: Mapping[str, Any]) -> bool:
@@ -257,5 +259,6 @@ _SHOWN_METHODS = (Method.TORCH_PROFILER, Method.CUPTI, Method.CUDA_EVENTS, Metho
 def _lost(meta: Mapping[str, Any]) -> str:
     if meta.get("totals") is None:
         return ""
-    lost = ", ".join(loss_text(each) for each in losses(meta))
-    return lost or ("no events" if meta.get("complete") else "unknown, since the run is incomplete")
+    if lost := losses_text(meta):
+        return lost
+    return "no events" if meta.get("complete") else "unknown, since the run is incomplete"

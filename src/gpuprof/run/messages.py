@@ -326,12 +326,17 @@ def loss_text(loss: Loss) -> str:
     return LOSSES.text(loss.code, {"count": loss.count})
 
 
+def losses_text(meta: Mapping[str, Any]) -> str:
+    """Return what a run lost in a few words; empty where that is nothing, or is not known."""
+    return ", ".join(loss_text(each) for each in losses(meta))
+
+
 def incomplete_text(meta: Mapping[str, Any]) -> str | None:
     """Return that a run is incomplete, and what it lost; None for one that is complete."""
     if meta.get("complete"):
         return None
     text = "this run is incomplete: it contains what could be recovered"
-    lost = ", ".join(loss_text(each) for each in losses(meta))
+    lost = losses_text(meta)
     return f"{text}; lost: {lost}" if lost else text
 
 
