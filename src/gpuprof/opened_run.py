@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuprof.errors import RunError
-from gpuprof.record.facts import Damage, Method, Note, SourceStatus
+from gpuprof.record.facts import Method, Note, SourceStatus
+from gpuprof.run.damage import Damage
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.messages import incomplete_text, method_text, reason_text
 from gpuprof.run.quick_switching import quick_switching

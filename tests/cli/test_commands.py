@@ -29,9 +29,10 @@ from gpuprof.cli.run import Program, print_closing, print_measuring, split_progr
 from gpuprof.cli.summary import summary
 from gpuprof.cli.termination import named_when_terminated
 from gpuprof.errors import GpuprofError, RecordingError, RunError
-from gpuprof.record.facts import Damage, DamageCode, Method, NoteCode, Reason, SourceStatus, note
+from gpuprof.record.facts import Method, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.options import RecordingOptions
 from gpuprof.recorded_program import called_after
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.format import KINDS
 from gpuprof.run.losses import Loss, LossCode
 from gpuprof.run.messages import loss_text

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -21,7 +20,7 @@ from gpuprof import _native
 from gpuprof.cli.run import run as run_command
 from gpuprof.record.children import join_run, offer_run
 from gpuprof.record.environment import CHILDREN_VARIABLE, STARTUP_FOLDER
-from gpuprof.record.facts import DamageCode, Method, Note, NoteCode, Reason, SourceStatus, note
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.python_stacks import has_pyinstrument
 from gpuprof.run.child_facts import (
@@ -30,6 +29,7 @@ from gpuprof.run.child_facts import (
     read_child_facts,
     with_child_facts,
 )
+from gpuprof.run.damage import DamageCode
 from gpuprof.run.facts import notes_of
 from gpuprof.run.meta import is_complete
 
@@ -506,7 +506,7 @@ def test_facts_of_processes_become_those_of_the_run() -> None:
     killed = {"process_id": 4, "gpu": {"cupti_version": "13.0", "cupti_path": "a", "clock_error_ns": None}}
     facts = with_child_facts(own, [killed, first, second, silent], decoded(1, 2, 3, 4))
     assert processes_with_gpu_counts([killed, first, second, silent]) == {2, 3}
-    shared, own_note = (dataclasses.replace(NEW, processes=(2, 3)), dataclasses.replace(MINE, processes=(3,)))
+    shared, own_note = (NEW._replace(processes=(2, 3)), MINE._replace(processes=(3,)))
     assert notes_of(facts) == [KNOWN, shared, own_note]
     assert facts["gpu"] == {**gpu, "clock_error_ns": 5, "kernels": 5, "holder": None}
     assert facts["layer_types"] == {"Net": {"Net": "Net", "0": "Linear"}}
@@ -524,7 +524,7 @@ def test_facts_of_processes_become_those_of_the_run() -> None:
 def test_a_process_that_executes_another_program_is_one_process_in_notes() -> None:
     twice = [{"process_id": 2, "notes": [NEW.to_plain()]}] * 2
     facts = with_child_facts({}, twice, decoded(1, 2, 2))
-    assert notes_of(facts) == [dataclasses.replace(NEW, processes=(2,))]
+    assert notes_of(facts) == [NEW._replace(processes=(2,))]
 
 
 def test_damaged_facts_are_damage_of_the_run(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 import gpuprof
 from gpuprof.record import device_sampler as layout
 from gpuprof.record.device_sampler import Sampler, pack_head, pack_record
-from gpuprof.record.facts import Damage, DamageCode
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.samples import SampledDevices, read_samples
 
 HEAD = pack_head({"devices": [{"index": 0, "name": "Stub"}], "period_ns": 50_000_000})

@@ -23,9 +23,9 @@ import pytest
 import gpuprof
 from gpuprof._native import QuietCall
 from gpuprof.record import frame_text, python_stacks, stack_file
-from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.record.stack_file import LARGEST_BLOCK_BYTES, LONGEST_STACK, StackFile
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.stacks import read_stacks
 
 pytest.importorskip("pyinstrument")

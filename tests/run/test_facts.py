@@ -13,8 +13,9 @@ from refusals import refused
 
 from gpuprof import _native
 from gpuprof.errors import RunError
-from gpuprof.record.facts import Damage, DamageCode, Method, Note, NoteCode, Reason, Severity, SourceStatus
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, Severity, SourceStatus
 from gpuprof.run import messages as texts
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.facts import current_format, damage_in, notes_of, statuses_of
 from gpuprof.run.losses import Loss, LossCode, losses
 from gpuprof.run.native_messages import HINTS, NATIVE

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuprof.record.facts import DamageCode
+from gpuprof.run.damage import DamageCode
 from gpuprof.run.requests_table import SERVED_FILE, ServedRequests, spans_of
 
 FIRST, SECOND = 7, 8

@@ -211,7 +211,7 @@ def run(
     if save_dir is not None or of_model["model"] is not None:
         out = _out_of(save_dir, out, name)
     if children is None and program.is_launcher and options.profiler is None:
-        options = replace(options, children=True)
+        options = options._replace(children=True)
     exit_code, recorded = _record(program, options, out)
     # A closed standard error does not change the program's exit code.
     with contextlib.suppress(OSError):

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed facts of a run: the status of its sources, notes, and damage of its files.
+"""Typed facts of a recording: the status of its sources, and notes.
 
-A fact is a code with values. `gpuprof.run.messages` makes text of them; no code reads that text.
+A fact is a code with values. `gpuprof.run.messages` makes text of them; no code reads that text. Facts are no
+dataclasses: the import of `dataclasses`, 8 ms, would delay each recorded program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 Plain = dict[str, Any]
 # Why the native core refused: `code`, of csrc/core/reason.hpp, and the values that it has.
@@ -159,38 +160,6 @@ class NoteCode(str, Enum):
     TEXT = "text"  # of an older run, or of one that this version does not know
 
 
-class DamageCode(str, Enum):
-    """What of a run's files is missing or cannot be read."""
-
-    CLOCK_POINT = "clock_point"
-    SEGMENT_CUT_SHORT = "segment_cut_short"
-    SEGMENT_HEADER = "segment_header"
-    SEGMENT_COPY = "segment_copy"
-    SEGMENTS_MISSING = "segments_missing"
-    NAMES_NO_FILE = "names_no_file"
-    NAMES_CUT = "names_cut"
-    LOSSES_HEADER = "losses_header"
-    NO_ROOM = "no_room"
-    UNREADABLE = "unreadable"
-    PROCESS_FACTS = "process_facts"
-    RECORDS = "records"
-    RECORD_CUT = "record_cut"
-    SAMPLES_NO_FILE = "samples_no_file"
-    SAMPLES_END_EARLY = "samples_end_early"
-    STACKS_NO_FILE = "stacks_no_file"
-    WORK = "work"
-    COUNTERS = "counters"
-    GPU_FILE = "gpu_file"
-    GPU_FILE_WITHOUT_PROCESS = "gpu_file_without_process"
-    TRACE_NOT_READABLE = "trace_not_readable"
-    TRACE_CUT = "trace_cut"
-    TRACE_EVENTS_INVALID = "trace_events_invalid"
-    TRACE_NEGATIVE_DURATIONS = "trace_negative_durations"
-    TRACE_ROWS_INVALID = "trace_rows_invalid"
-    IMPORT = "import"  # of an imported run of an earlier version, as a text
-    TEXT = "text"  # of an older run, or of one that this version does not know
-
-
 class Severity(str, Enum):
     """How much a fact weighs: a note explains, a warning limits a figure, an error invalidates it."""
 
@@ -202,6 +171,7 @@ class Severity(str, Enum):
         return self.value
 
 
+_NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 _HARMLESS = (
     NoteCode.OWN_RECORDING,
     NoteCode.CPROFILE_HAS_NO_SPANS,
@@ -210,14 +180,13 @@ _HARMLESS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SourceStatus:
+class SourceStatus(NamedTuple):
     """Whether a source recorded, by which method, and why not, or why not by a better one."""
 
     state: SourceState
     method: Method | None = None
     reason: Reason | None = None
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = _NO_VALUES
 
     @classmethod
     def on(cls, method: Method, reason: Reason | None = None, **values: Any) -> SourceStatus:
@@ -260,12 +229,11 @@ class SourceStatus:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """What a reader must know. `processes` are the ones that it is about, none for the program itself."""
 
     code: NoteCode
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = _NO_VALUES
     processes: tuple[int, ...] = ()
 
     @property
@@ -291,30 +259,6 @@ class Note:
 def note(code: NoteCode, **values: Any) -> Note:
     """Return a note of the program itself."""
     return Note(code, values)
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """What is missing from a run: the file, None where it is no single one, and how many of what."""
-
-    code: DamageCode
-    file: str | None = None
-    count: int | None = None
-    values: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_plain(self) -> Plain:
-        """Return plain data for JSON, which `from_plain` reads."""
-        return {
-            "code": self.code.value,
-            "file": self.file,
-            "count": self.count,
-            "values": dict(self.values),
-        }
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Damage:
-        """Read what `to_plain` wrote. Raises ValueError, KeyError or TypeError for anything else."""
-        return cls(DamageCode(plain["code"]), plain["file"], plain["count"], dict(plain["values"]))
 
 
 def error_line(error: BaseException) -> str:

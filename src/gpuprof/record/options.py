@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 GpuOption: TypeAlias = Literal["auto", "whole-graphs"] | bool
 PythonOption: TypeAlias = Literal["auto", "pyinstrument"] | bool
@@ -14,8 +12,7 @@ WhichCeilings: TypeAlias = Literal["cached", "around"]
 OtherProfiler: TypeAlias = Literal["torch", "pyinstrument", "cprofile", "line"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordingOptions:
+class RecordingOptions(NamedTuple):
     """What a recording takes.
 
     `gpu` is for device samples and GPU records: "auto" takes both where an NVIDIA driver is, and so does
@@ -42,17 +39,17 @@ class RecordingOptions:
 
     def stacks_only(self) -> RecordingOptions:
         """Return the options of a recording by pyinstrument's sampler and nothing else."""
-        return dataclasses.replace(
-            self, layers=False, operators=False, gpu=False, python="pyinstrument", work=False, counters=False
+        return self._replace(
+            layers=False, operators=False, gpu=False, python="pyinstrument", work=False, counters=False
         )
 
     def for_child(self) -> RecordingOptions:
         """Return the options of a process that the program starts: its work is not counted."""
-        return dataclasses.replace(self, work=False, counters=False)
+        return self._replace(work=False, counters=False)
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for JSON, which `from_plain` reads."""
-        return dataclasses.asdict(self)
+        return self._asdict()
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> RecordingOptions:

@@ -8,7 +8,6 @@ A folder that is being recorded holds `recording.json` and `segments/`; closing 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import sys
 from collections.abc import Iterable
@@ -281,7 +280,7 @@ class Recording:
         stacks = StackSamplerSource(folder) if native else _stacks_of_pyinstrument(folder)
         self._start_source("python", stacks)
         if self._statuses["python"].is_on and reason is not None:
-            self._statuses["python"] = dataclasses.replace(self._statuses["python"], reason=reason)
+            self._statuses["python"] = self._statuses["python"]._replace(reason=reason)
         self._take_facts("python", stacks)
 
     def _start_collections(self) -> None:

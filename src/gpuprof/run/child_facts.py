@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 from pathlib import Path
 from typing import Any
 
 from gpuprof.record.children import FACTS_SUFFIX
-from gpuprof.record.facts import Damage, DamageCode, Note, NoteCode
+from gpuprof.record.facts import Note, NoteCode
 from gpuprof.record.kernels import read_reports
 from gpuprof.record.program_settings import ProgramSettings
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.facts import notes_of, statuses_of
 
 _EXPECTED: dict[str, type] = {"notes": list, "layer_types": dict, "sources": dict, "gpu": dict}
@@ -94,7 +94,7 @@ def _new_notes(facts: dict[str, Any], children: list[dict[str, Any]]) -> list[di
                 processes.append(set())
             processes[found.index(each)].add(child["process_id"])
     return [
-        dataclasses.replace(each, processes=tuple(sorted(who))).to_plain()
+        each._replace(processes=tuple(sorted(who))).to_plain()
         for each, who in zip(found, processes, strict=True)
     ]
 
@@ -116,7 +116,7 @@ def _joined_sources(facts: dict[str, Any], children: list[dict[str, Any]]) -> di
             own = statuses.get(source)
             if status.is_on and (own is None or not own.is_on):
                 values = {**status.values, "in_children": True}
-                statuses[source] = dataclasses.replace(status, values=values)
+                statuses[source] = status._replace(values=values)
     return {source: status.to_plain() for source, status in statuses.items()}
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuprof.record.facts import Damage, DamageCode, Method, Note, NoteCode, Reason, SourceState, SourceStatus
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceState, SourceStatus
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.format import FORMAT_VERSION, check_version
 from gpuprof.run.format_1 import from_format_1
 

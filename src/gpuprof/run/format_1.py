@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuprof.record.facts import Damage, DamageCode, Method, Note, NoteCode, Reason, SourceState, SourceStatus
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceState, SourceStatus
+from gpuprof.run.damage import Damage, DamageCode
 
 _ON: tuple[tuple[str, Method], ...] = (
     (r"on", Method.RECORDED),

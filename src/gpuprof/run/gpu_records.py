@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof.record.facts import Damage, DamageCode
+from gpuprof.run.damage import Damage, DamageCode
 
 MAGIC = b"GPUPROFG"
 VERSION = 1

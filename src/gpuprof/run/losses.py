@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from gpuprof.record.facts import Damage, DamageCode
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.facts import damage_in
 
 

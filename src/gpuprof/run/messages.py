@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuprof.record.facts import Damage, Note, SourceStatus
+from gpuprof.record.facts import Note, SourceStatus
+from gpuprof.run.damage import Damage
 from gpuprof.run.losses import Loss, losses
 from gpuprof.run.native_messages import native_text
 from gpuprof.text.messages import Messages

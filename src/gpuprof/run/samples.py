@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gpuprof.record import device_sampler as layout
-from gpuprof.record.facts import Damage, DamageCode, Note, NoteCode, Reason, SourceStatus, note
+from gpuprof.record.facts import Note, NoteCode, Reason, SourceStatus, note
+from gpuprof.run.damage import Damage, DamageCode
 
 if TYPE_CHECKING:
     import numpy as np

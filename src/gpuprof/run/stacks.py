@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from gpuprof.record import stack_file as layout
-from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.run.call_sites import CallSite, called_at
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.sample_waits import SamplePart, Waits, divided
 from gpuprof.run.threads import UNKNOWN, ThreadReadings, ThreadTimes, UsageCounts
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuprof.record.device_sampler import METRICS
-from gpuprof.record.facts import Damage, DamageCode
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.database import registered
 from gpuprof.run.format import KINDS
 from gpuprof.run.gpu_records import find_files

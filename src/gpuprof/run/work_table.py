@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, INPUT_ROWS, WORK_FACTS, WORK_ROWS
 from gpuprof.record.processor import data_caches, usable_processors
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
 from gpuprof.run.format import META_FILE, TABLES, read_json

@@ -18,7 +18,8 @@ import gpuprof
 from gpuprof.cli.exchange import default_run
 from gpuprof.cli.main import execute
 from gpuprof.errors import RecordingError, RunError
-from gpuprof.record.facts import DamageCode, NoteCode, note
+from gpuprof.record.facts import NoteCode, note
+from gpuprof.run.damage import DamageCode
 
 Event = dict[str, Any]
 Import = Callable[..., gpuprof.Run]

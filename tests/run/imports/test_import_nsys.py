@@ -28,7 +28,7 @@ from refusals import refused
 import gpuprof
 from gpuprof.cli.main import execute
 from gpuprof.errors import RunError
-from gpuprof.record.facts import Damage, DamageCode
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.imports.import_facts import ImportFacts
 from gpuprof.run.imports.nsys_tables import NsysDatabase, physical_devices, read_target
 

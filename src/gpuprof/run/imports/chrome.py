@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuprof import _native
 from gpuprof.errors import RunError
-from gpuprof.record.facts import Damage, DamageCode
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN
 from gpuprof.run.imports.import_facts import (
     ImportFacts,

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from gpuprof import _native
-from gpuprof.record.facts import Damage, Method, Note, SourceStatus
+from gpuprof.record.facts import Method, Note, SourceStatus
+from gpuprof.run.damage import Damage
 from gpuprof.run.format import FORMAT_VERSION
 
 # Why events are no part of a run: rows of a table that is not read, NVTX events of a type that is no range,

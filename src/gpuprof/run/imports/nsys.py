@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.errors import RunError
-from gpuprof.record.facts import Damage, DamageCode
+from gpuprof.run.damage import Damage, DamageCode
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN
 from gpuprof.run.imports.import_facts import ImportFacts, NotImported, named_kind, operator_kind
 from gpuprof.run.imports.imported_run import (
