@@ -14,31 +14,38 @@ from gpuprof.run.span_boundaries import MOST_KEPT, NOTHING, common_frames, commo
 from gpuprof.run.stack_placement import FrameGroups, SpanFrames
 from gpuprof.run.stacks import Frames
 
+_NO_PLACES = np.empty(0, dtype=np.int32)
 MOST_WAYS = 32  # of calling the same path, the first that were met: a guess looks at all of them
 
 
 class FrameGuesses:
-    """Finds the group of frames above each span; `families` are those of calls from the same places.
+    """Finds the group of frames above each span; the spans of one of the `families` have the same callers.
 
-    `are_opened` marks the spans that a function of PyTorch opens, which is then the last frame above them.
+    `rows` are those of the spans in the tree, `families` are by row, and `opened` those of spans that a
+    function of PyTorch opens, which is then the last frame above them.
     """
 
     def __init__(
         self,
         groups: FrameGroups,
         found: SpanFrames,
+        rows: npt.NDArray[Any],
         families: npt.NDArray[np.int64],
-        are_opened: npt.NDArray[np.bool_],
+        opened: set[int],
     ) -> None:
         self._groups = groups
-        self._found = found
-        self._families = as_numbers(families)
-        self._opened = set(families[are_opened].tolist())
+        self._above = np.frombuffer(found.above, dtype=np.int32) if len(rows) else _NO_PLACES
+        self._outer = {
+            thread: tuple(np.array(column, dtype=np.int64) for column in columns)
+            for thread, columns in found.outer.items()
+        }
+        self._rows = rows
+        self._families = families
+        self._opened = opened
         self._known: dict[tuple[int, int, int], int] = {}
         self._ways: defaultdict[int, dict[Frames, int]] = defaultdict(dict)
-        above = np.array(found.above, dtype=np.int64)
-        met = np.flatnonzero(above >= 0)
-        pairs = np.stack([families[met], above[met]])
+        met = np.flatnonzero(self._above >= 0)
+        pairs = np.stack([families[rows[met]], self._above[met]])
         distinct, first, counts = np.unique(pairs, axis=1, return_index=True, return_counts=True)
         order = np.argsort(first)
         for (family, group), count in zip(distinct[:, order].T.tolist(), counts[order].tolist(), strict=True):
@@ -46,12 +53,37 @@ class FrameGuesses:
             if len(ways) < MOST_WAYS:
                 ways[groups.frames[group]] = count
 
-    def above(self, place: int) -> int:
-        """Return the group above a span of a sampled thread: from a sample, or a guess."""
-        found = self._found.above[place]
-        if found != NOTHING:
-            return found
-        key = (self._families[place], self._found.before[place], self._found.after[place])
+    def above(
+        self,
+        thread: tuple[int, int],
+        places: npt.NDArray[np.int64],
+        start_ns: npt.NDArray[np.int64],
+        is_outermost: npt.NDArray[np.bool_],
+    ) -> npt.NDArray[np.int64]:
+        """Return the groups above these spans of a sampled thread: from a sample, or a guess.
+
+        Those that are outermost are guessed from the samples before and after them.
+        """
+        found = self._above[places].astype(np.int64)
+        unmet = np.flatnonzero(found == NOTHING)
+        moments, outer = self._outer[thread]
+        after = np.searchsorted(moments, start_ns[unmet])
+        is_between = is_outermost[unmet] & (after > 0) & (after < len(moments))
+        # Spans of a row between the same two samples have the same guess.
+        at = np.where(is_between, after, 0)
+        row = self._rows[places[unmet]].astype(np.int64)
+        keys, number = np.unique(row * (len(moments) + 1) + at, return_inverse=True)
+        guesses = [
+            self._guess_once(
+                int(self._families[row]), *((outer[at - 1], outer[at]) if at else (NOTHING, NOTHING))
+            )
+            for row, at in zip(*(part.tolist() for part in np.divmod(keys, len(moments) + 1)), strict=True)
+        ]
+        found[unmet] = np.array(guesses, dtype=np.int64)[number]
+        return found
+
+    def _guess_once(self, family: int, before: int, after: int) -> int:
+        key = (family, before, after)
         group = self._known.get(key)
         if group is None:
             if len(self._known) >= MOST_KEPT:
@@ -106,24 +138,3 @@ def as_numbers(column: npt.NDArray[Any]) -> Sequence[int]:
     """Return a view of a column whose elements are Python's own numbers, which are faster one by one."""
     whole: Any = np.ascontiguousarray(column)
     return memoryview(whole)
-
-
-def places_by_thread(spans: Mapping[str, Sequence[int]]) -> dict[tuple[int, int], npt.NDArray[np.int64]]:
-    """Return where the spans of each thread are, by process and thread."""
-    processes, threads = (np.asarray(spans[name]) for name in ("process_id", "thread_id"))
-    if not len(processes):
-        return {}
-    order = np.lexsort((threads, processes))
-    keys = np.stack([processes[order], threads[order]])
-    parts = np.split(order, np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1)
-    return {(int(processes[part[0]]), int(threads[part[0]])): part for part in parts}
-
-
-def outer_places(spans: Mapping[str, Sequence[int]]) -> Sequence[int]:
-    """Return where the span around each span is, -1 for a span outside of all."""
-    ids, parents = (np.asarray(spans[name]) for name in ("span_id", "parent_id"))
-    if not len(ids):
-        return ()
-    by_id = np.argsort(ids, kind="stable")
-    found = by_id[np.minimum(np.searchsorted(ids, parents, sorter=by_id), len(ids) - 1)]
-    return as_numbers(np.where(ids[found] == parents, found, -1))

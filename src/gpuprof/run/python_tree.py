@@ -8,19 +8,19 @@ A thread's wait is a leaf of its own kind below the function that waits. Waits o
 
 from __future__ import annotations
 
-from array import array
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuprof.run.format import KINDS
-from gpuprof.run.frame_guesses import FrameGuesses, as_numbers, outer_places, places_by_thread
+from gpuprof.run.frame_guesses import FrameGuesses, as_numbers
 from gpuprof.run.frame_tree import FRAME, PYTHON, UNCOUNTED, WAIT, WAITING, FrameTree
+from gpuprof.run.sampled_spans import sampled_spans
 from gpuprof.run.span_boundaries import NOTHING, ThreadSpans, opener_of
-from gpuprof.run.stack_placement import Placement, SpanFrames, shared
-from gpuprof.run.stacks import Frames, Stacks
+from gpuprof.run.span_columns import SpanColumns, distinct, levels_of
+from gpuprof.run.stack_placement import Placement, SpanFrames, moments_of, shared
+from gpuprof.run.stacks import Frames, Stacks, ThreadStacks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # What must be known of the spans; `path_id` is the number of the tree's node.
 SPAN_COLUMNS: tuple[str, ...] = ("span_id", "parent_id", "process_id", "thread_id", "path_id")
 SPAN_COLUMNS += ("start_ns", "duration_ns", "own_ns")
+_AT_ONCE = 1 << 16  # spans, whose nodes are made together
 _LAYER = KINDS.index("layer")
 _NATIVE = tuple(KINDS.index(kind) for kind in ("operator", "backward", "compile", "gc"))
 _LEAVES = tuple(KINDS.index(kind) for kind in ("kernel", "transfer"))
@@ -47,44 +48,38 @@ def with_python_frames(
     kept = np.flatnonzero(~np.isin(tree["kind"], _LEAVES))
     row_of_number = np.full(int(numbers.max(initial=0)) + 1, -1, dtype=np.int64)
     row_of_number[numbers] = kept
-    order = np.lexsort((spans["span_id"], -spans["duration_ns"], spans["start_ns"]))
-    sorted_spans = {name: column[order] for name, column in spans.items()}
-    sorted_spans["row"] = row_of_number[sorted_spans["path_id"].astype(np.int64)]
+    sorted_spans = SpanColumns.of(spans, row_of_number)
     columns, all_names, path_ids = _Merge(tree, names, sorted_spans, stacks).merged()
     in_given_order = np.empty_like(path_ids)
-    in_given_order[order] = path_ids
+    in_given_order[sorted_spans.order] = path_ids
     return columns, all_names, in_given_order
 
 
 class _Merge:
     """A new node is a parent, and a row of the old tree or a frame; it is made before its children."""
 
-    def __init__(self, tree: Columns, names: list[str], spans: Columns, stacks: Stacks) -> None:
+    def __init__(self, tree: Columns, names: list[str], spans: SpanColumns, stacks: Stacks) -> None:
         self._tree = tree
         self._names = names
         self._stacks = stacks
-        # Numbers of Python's own without a copy of the columns.
-        self._spans: dict[str, Sequence[int]] = {
-            name: as_numbers(column.astype(np.int64, copy=False)) for name, column in spans.items()
-        }
-        self._rows = self._spans["row"]
+        self._spans = spans
         self._up: list[int] = tree["parent"].tolist()
         self._openers = np.array([opener_of(names[name]) for name in tree["name"].tolist()], dtype=np.int8)
         self._roots = {
             int(tree["process_id"][row]): int(row) for row in np.flatnonzero(tree["parent"] < 0)[::-1]
         }
         self._nodes = FrameTree(stacks, self._roots)
-        self._node_of_span = array("q")
+        self._node_of_span = np.empty(len(spans.row), dtype=spans.order.dtype)
 
     def merged(self) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
         placements = self._place()
-        found = SpanFrames.of(len(self._rows))
+        found = SpanFrames.of(len(self._node_of_span))
         for placement in placements.values():
             placement.add_to(found)
         self._make_nodes(found, set(placements))
         self._share_out()
         for key, placement in placements.items():
-            self._nodes.add_frame_times(*key, placement, self._node_of_span)
+            self._nodes.add_frame_times(*key, placement, as_numbers(self._node_of_span))
         calls = self._tree["calls"]
         self._nodes.sum_up({row for row in self._split_rows() if calls[row] == 0})
         return self._columns()
@@ -92,51 +87,103 @@ class _Merge:
     # ---- the places of spans
 
     def _place(self) -> dict[tuple[int, int], Placement]:
-        places = places_by_thread(self._spans)
+        numbers = {key: number for number, key in enumerate(self._spans.threads)}
         return {
             key: Placement(
-                thread, self._thread_spans(places.get(key, [])), self._nodes.kinds, self._nodes.groups
+                thread, self._thread_spans(numbers.get(key), thread), self._nodes.kinds, self._nodes.groups
             )
             for thread in self._stacks.threads
             if (key := (thread.process_id, thread.thread_id))[0] in self._roots
         }
 
-    def _thread_spans(self, places: Any) -> ThreadSpans:
-        chosen = np.array(places, dtype=np.int64)
-        names = ("start_ns", "duration_ns", "row")
-        start, duration, row = (np.asarray(self._spans[name])[chosen] for name in names)
+    def _thread_spans(self, number: int | None, stacks: ThreadStacks) -> ThreadSpans:
+        if number is None:
+            return ThreadSpans()
+        places = self._spans.places_of(number)
+        start = self._spans.start_ns[places]
+        end = start + self._spans.duration_ns[places]
+        row = self._spans.row[places]
+        t_ns, duration = (np.array(column, dtype=np.int64) for column in (stacks.t_ns, stacks.duration_ns))
+        moments = np.fromiter(moments_of(stacks), dtype=np.int64, count=len(stacks))
+        chosen = sampled_spans(start, end, moments, np.concatenate([t_ns - duration, t_ns]))
+        is_free = ~np.isin(self._tree["kind"], (_LAYER, *_NATIVE))
+        free_ends = np.sort(end[is_free[row]])
+        row = row[chosen.places]
         kinds = self._tree["kind"][row]
         return ThreadSpans(
-            keys=as_numbers(chosen),
-            start_ns=as_numbers(start),
-            end_ns=as_numbers(start + duration),
+            keys=as_numbers(places[chosen.places]),
+            start_ns=as_numbers(chosen.start_ns),
+            end_ns=as_numbers(chosen.end_ns),
             is_layer=as_numbers((kinds == _LAYER).astype(np.uint8)),
             is_native=as_numbers(np.isin(kinds, _NATIVE).astype(np.uint8)),
             families=as_numbers(row),
             openers=as_numbers(self._openers[row]),
+            free_ends=as_numbers(free_ends),
         )
 
     def _make_nodes(self, found: SpanFrames, sampled: set[tuple[int, int]]) -> None:
+        spans = self._spans
         families = np.array([self._family_of(row) for row in range(len(self._up))], dtype=np.int64)
-        rows = np.asarray(self._rows)
-        are_opened = self._openers[rows] != NOTHING
-        guesses = FrameGuesses(self._nodes.groups, found, families[rows], are_opened)
-        outer = outer_places(self._spans)
+        are_used = np.bincount(spans.row, minlength=len(families)) > 0
+        opened = set(families[are_used & (self._openers != NOTHING)].tolist())
+        guesses = FrameGuesses(self._nodes.groups, found, spans.row, families, opened)
         made: dict[tuple[int, int, int], int] = {}
-        sums, spans = self._nodes.sums, self._spans
-        threads = zip(spans["process_id"], spans["thread_id"], strict=True)
-        for place, (row, up, thread) in enumerate(zip(self._rows, outer, threads, strict=True)):
-            group = guesses.above(place) if thread in sampled else 0
-            base = self._node_of_span[up] if 0 <= up < place else self._nodes.root(thread[0])
-            key = (base, group, row)
-            node = made.get(key)
-            if node is None:
-                node = made[key] = self._node_below(base, self._nodes.groups.frames[group], row)
-            self._node_of_span.append(node)
-            sums["calls"][node] += 1
-            sums["total_ns"][node] += spans["duration_ns"][place]
-            sums["own_ns"][node] += spans["own_ns"][place]
-            self._nodes.thread_ids[node].add(thread[1])
+        until = np.full(len(spans.threads), np.iinfo(np.int64).min)
+        for begin in range(0, len(spans.row), _AT_ONCE):
+            places = np.arange(begin, min(begin + _AT_ONCE, len(spans.row)))
+            group = np.zeros(len(places), dtype=np.int64)
+            for number, key in enumerate(spans.threads):
+                own = np.flatnonzero(spans.thread[places] == number)
+                if key not in sampled or not len(own):
+                    continue
+                start = spans.start_ns[places[own]]
+                end = start + spans.duration_ns[places[own]]
+                latest = np.maximum.accumulate(np.concatenate([[until[number]], end]))
+                until[number] = latest[-1]
+                group[own] = guesses.above(key, places[own], start, end > latest[:-1])
+            self._make_nodes_of(places, group, made)
+
+    def _make_nodes_of(
+        self, places: npt.NDArray[np.int64], group: npt.NDArray[np.int64], made: dict[tuple[int, int, int], int]
+    ) -> None:
+        """Make the nodes of spans that follow each other, those of the outer ones first."""
+        spans, first = self._spans, places[0]
+        outer = spans.outer[places].astype(np.int64)
+        roots = np.array([self._nodes.root(process) for process, _ in spans.threads], dtype=np.int64)
+        outer[outer >= places] = NOTHING
+        base = np.where(outer < 0, roots[spans.thread[places]], NOTHING)
+        is_known = (outer >= 0) & (outer < first)
+        base[is_known] = self._node_of_span[outer[is_known]]
+        row = spans.row[places].astype(np.int64)
+        for level in levels_of(np.maximum(outer - first, NOTHING)):
+            inner = level[base[level] < 0]
+            base[inner] = self._node_of_span[outer[inner]]
+            kinds = distinct(base[level], group[level], row[level])
+            nodes = np.empty(len(kinds.first), dtype=np.int64)
+            for number in np.argsort(kinds.first).tolist():
+                at = level[kinds.first[number]]
+                key = (int(base[at]), int(group[at]), int(row[at]))
+                node = made.get(key)
+                if node is None:
+                    node = made[key] = self._node_below(key[0], self._nodes.groups.frames[key[1]], key[2])
+                nodes[number] = node
+            self._node_of_span[places[level]] = nodes[kinds.number]
+        self._add_up(places)
+
+    def _add_up(self, places: npt.NDArray[np.int64]) -> None:
+        spans, sums = self._spans, self._nodes.sums
+        kinds = distinct(self._node_of_span[places], spans.thread[places])
+        nodes = self._node_of_span[places[kinds.first]].tolist()
+        for node, thread in zip(nodes, spans.thread[places[kinds.first]].tolist(), strict=True):
+            self._nodes.thread_ids[node].add(spans.threads[thread][1])
+        counts = np.bincount(kinds.number, minlength=len(nodes))
+        columns = {"calls": counts}
+        for name, column in (("total_ns", spans.duration_ns), ("own_ns", spans.own_ns)):
+            columns[name] = np.zeros(len(nodes), dtype=np.int64)
+            np.add.at(columns[name], kinds.number, column[places])
+        for name, column in columns.items():
+            for node, value in zip(nodes, column.tolist(), strict=True):
+                sums[name][node] += value
 
     def _family_of(self, row: int) -> int:
         """Return the group that gathers a row, as `backward` does: they are called from the same places."""
@@ -219,7 +266,7 @@ class _Merge:
         }
         is_call = ~is_frame & ~np.isin(columns["kind"], _LEAVES)
         columns["number"] = np.where(is_call, np.arange(len(order)), -1)
-        return columns, names, place[np.array(self._node_of_span, dtype=np.int64)]
+        return columns, names, place[self._node_of_span]
 
     def _kind_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         sampled = np.where(rows == WAIT, WAITING, PYTHON)

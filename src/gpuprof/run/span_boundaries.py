@@ -106,6 +106,8 @@ class ThreadSpans:
     is_native: Sequence[int] = ()  # operators and the like: no frame of Python is inside
     families: Sequence[int] = ()  # equal for spans of the same path
     openers: Sequence[int] = ()  # see `opener_of`
+    # When spans ended that can begin at any depth, in order; also of those that are not among these.
+    free_ends: Sequence[int] = ()
 
 
 def common_length(first: Frames, second: Frames, limit: int | None = None) -> int:
@@ -172,7 +174,7 @@ class SpanBoundaries:
         self._stacks: dict[int, Frames] = {}  # of each span that can begin at any depth
         self._outermost = outermost
         self._former: _Sample | None = None
-        self._ends = sorted(spans.end_ns[place] for place in range(count) if self._begins_anywhere(place))
+        self._ends = spans.free_ends
 
     def add(self, frames: Frames, opened: tuple[int, ...], moment: int) -> None:
         """Take in the stack of a sample, its moment, and the spans that were open then, outermost first."""

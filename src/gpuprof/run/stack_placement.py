@@ -51,15 +51,17 @@ class FrameGroups:
 class SpanFrames:
     """The frames around spans by the spans' keys, from samples; the numbers are those of groups."""
 
-    above: MutableSequence[int]  # of each span that a sample met: the frames between its parent and it
-    # Of each outermost span that none met: the frames above all spans in the samples before and after it.
-    before: MutableSequence[int]
-    after: MutableSequence[int]
+    # Of each span that a sample met and whose boundary is known: the frames between its parent and it.
+    above: MutableSequence[int]
+    # By thread: the moments of its samples, and the frames above all spans in each.
+    outer: dict[tuple[int, int], tuple[MutableSequence[int], MutableSequence[int]]] = field(
+        default_factory=dict
+    )
 
     @classmethod
     def of(cls, count: int) -> SpanFrames:
         """Return it for spans that nothing is known of."""
-        return cls(*(array("i", [NOTHING]) * count for _ in range(3)))
+        return cls(array("i", [NOTHING]) * count)
 
 
 @dataclass(slots=True)
@@ -184,7 +186,7 @@ class Placement:
         self._known: dict[tuple[Frames, tuple[int, ...], tuple[int, ...]], Groups] = {}
         self._outermost = outermost_frame(stacks)
         boundaries = SpanBoundaries(spans, kinds, self._outermost)
-        for moment, (frames, opened, _) in zip(_moments(stacks), self._swept(), strict=True):
+        for moment, (frames, opened, _) in zip(moments_of(stacks), self._swept(), strict=True):
             boundaries.add(frames, opened, moment)
         boundaries.decide()
         # How many frames enclose each span; NOTHING where no sample met it.
@@ -212,27 +214,22 @@ class Placement:
     def add_to(self, found: SpanFrames) -> None:
         """Add what is known of the spans of this thread."""
         keys = self._spans.keys
-        unmet = (place for place in _outermost(self._spans) if self._lengths[place] < 0)
-        waiting = next(unmet, None)
-        former = NOTHING
-        for moment, (frames, opened, _) in zip(_moments(self._stacks), self._swept(), strict=True):
+        moments, outer = array("q"), array("i")
+        found.outer[self._stacks.process_id, self._stacks.thread_id] = moments, outer
+        for moment, (frames, opened, _) in zip(moments_of(self._stacks), self._swept(), strict=True):
             groups = self._groups(frames, opened)
             is_whole = frames[:1] == self._outermost
             for place, group in zip(opened, groups, strict=False):
                 if self._lengths[place] >= 0 and (is_whole or found.above[keys[place]] == NOTHING):
                     found.above[keys[place]] = group
-            if not is_whole:
-                continue
-            while waiting is not None and self._spans.start_ns[waiting] <= moment:
-                if former != NOTHING:
-                    found.before[keys[waiting]], found.after[keys[waiting]] = former, groups[0]
-                waiting = next(unmet, None)
-            former = groups[0]
+            if is_whole:
+                moments.append(moment)
+                outer.append(groups[0])
 
     def _swept(self) -> Iterator[tuple[Frames, tuple[int, ...], dict[int, int]]]:
         """Yield the frames of each sample, the spans open at its moment, and its time by innermost span."""
         for frames, (opened, times) in zip(
-            self._stacks.frames, _sweep(self._stacks, self._spans), strict=True
+            self._stacks.frames, sweep(self._stacks, self._spans), strict=True
         ):
             yield self._without_builtin(frames, opened), opened, times
 
@@ -274,7 +271,7 @@ def outermost_frame(stacks: ThreadStacks) -> Frames:
     return tuple(frame for frame, _ in counts.most_common(1))
 
 
-def _moments(stacks: ThreadStacks) -> Iterator[int]:
+def moments_of(stacks: ThreadStacks) -> Iterator[int]:
     """Yield the moment of which each sample shows the stack."""
     if stacks.is_of_end:
         yield from stacks.t_ns
@@ -283,24 +280,16 @@ def _moments(stacks: ThreadStacks) -> Iterator[int]:
         yield min(t_ns, t_ns - duration_ns + stacks.interval_ns)
 
 
-def _outermost(spans: ThreadSpans) -> Iterator[int]:
-    until = None
-    for place, end in enumerate(spans.end_ns):
-        if until is None or end > until:
-            until = end
-            yield place
-
-
-def _sweep(stacks: ThreadStacks, spans: ThreadSpans) -> Iterator[tuple[tuple[int, ...], dict[int, int]]]:
+def sweep(stacks: ThreadStacks, spans: ThreadSpans) -> Iterator[tuple[tuple[int, ...], dict[int, int]]]:
     """Yield for each sample the open spans at its moment, and the time of its window by innermost span."""
-    sweep = _Sweep(spans)
-    for moment, t_ns, duration_ns in zip(_moments(stacks), stacks.t_ns, stacks.duration_ns, strict=True):
-        sweep.advance(t_ns - duration_ns)
-        sweep.times = {}
-        sweep.advance(moment)
-        opened = tuple(sweep.open)
-        sweep.advance(t_ns)
-        yield opened, {key: sweep.times[key] for key in (NOTHING, *opened) if key in sweep.times}
+    swept = _Sweep(spans)
+    for moment, t_ns, duration_ns in zip(moments_of(stacks), stacks.t_ns, stacks.duration_ns, strict=True):
+        swept.advance(t_ns - duration_ns)
+        swept.times = {}
+        swept.advance(moment)
+        opened = tuple(swept.open)
+        swept.advance(t_ns)
+        yield opened, {key: swept.times[key] for key in (NOTHING, *opened) if key in swept.times}
 
 
 class _Sweep:
