@@ -26,7 +26,7 @@ def stacks_of(samples: list[tuple[int, int]], *, is_of_end: bool = True) -> Thre
 
 
 def chosen(spans: list[tuple[int, int]], stacks: ThreadStacks) -> SampledSpans:
-    start, end = (np.array(column, dtype=np.int64) for column in (zip(*spans, strict=True) if spans else ([], [])))
+    start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
     t_ns, duration = (np.array(column, dtype=np.int64) for column in (stacks.t_ns, stacks.duration_ns))
     moments = np.array(list(moments_of(stacks)), dtype=np.int64)
     return sampled_spans(start, end, moments, np.concatenate([t_ns - duration, t_ns]))
@@ -36,10 +36,10 @@ def seen(
     stacks: ThreadStacks, start: list[int], end: list[int], places: list[int]
 ) -> list[tuple[list[int], dict[int, int]]]:
     """Return for each sample the spans that are open, and the time of its window in each and in none."""
-    spans = ThreadSpans(keys=places, start_ns=start, end_ns=end)
+    places = [*places, -1]  # of no span
     return [
-        ([places[at] for at in opened], {places[at] if at >= 0 else at: time for at, time in times.items() if time})
-        for opened, times in sweep(stacks, spans)
+        ([places[at] for at in opened], {places[at]: time for at, time in times.items() if time})
+        for opened, times in sweep(stacks, ThreadSpans(start_ns=start, end_ns=end))
     ]
 
 

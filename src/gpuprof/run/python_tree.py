@@ -9,6 +9,7 @@ A thread's wait is a leaf of its own kind below the function that waits. Waits o
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +17,9 @@ import numpy as np
 from gpuprof.run.format import KINDS
 from gpuprof.run.frame_guesses import FrameGuesses, as_numbers
 from gpuprof.run.frame_tree import FRAME, PYTHON, UNCOUNTED, WAIT, WAITING, FrameTree
-from gpuprof.run.sampled_spans import sampled_spans
+from gpuprof.run.sampled_spans import last_before, sampled_spans
 from gpuprof.run.span_boundaries import NOTHING, ThreadSpans, opener_of
-from gpuprof.run.span_columns import SpanColumns, distinct, levels_of
+from gpuprof.run.span_columns import SpanColumns, distinct, levels_of, parts
 from gpuprof.run.stack_placement import Placement, SpanFrames, moments_of, shared
 from gpuprof.run.stacks import Frames, Stacks, ThreadStacks
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
     Columns = dict[str, npt.NDArray[Any]]
 
-# What must be known of the spans; `path_id` is the number of the tree's node.
-SPAN_COLUMNS: tuple[str, ...] = ("span_id", "parent_id", "process_id", "thread_id", "path_id")
-SPAN_COLUMNS += ("start_ns", "duration_ns", "own_ns")
 _AT_ONCE = 1 << 16  # spans, whose nodes are made together
 _LAYER = KINDS.index("layer")
 _NATIVE = tuple(KINDS.index(kind) for kind in ("operator", "backward", "compile", "gc"))
@@ -37,8 +35,12 @@ _LEAVES = tuple(KINDS.index(kind) for kind in ("kernel", "transfer"))
 
 
 def with_python_frames(
-    tree: Columns, names: list[str], numbers: npt.NDArray[Any], spans: Columns, stacks: Stacks
-) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
+    tree: Columns,
+    names: list[str],
+    numbers: npt.NDArray[Any],
+    spans: Mapping[str, npt.NDArray[Any]],
+    stacks: Stacks,
+) -> tuple[Columns, list[str], npt.NDArray[Any]]:
     """Return the tree's columns and names with the frames of `stacks`, and the new `path_id` of each span.
 
     A node that was reached from several functions has several rows: the new numbers are places of rows.
@@ -49,17 +51,22 @@ def with_python_frames(
     row_of_number = np.full(int(numbers.max(initial=0)) + 1, -1, dtype=np.int64)
     row_of_number[numbers] = kept
     sorted_spans = SpanColumns.of(spans, row_of_number)
-    columns, all_names, path_ids = _Merge(tree, names, sorted_spans, stacks).merged()
-    in_given_order = np.empty_like(path_ids)
-    in_given_order[sorted_spans.order] = path_ids
-    return columns, all_names, in_given_order
+    return _Merge(tree, names, spans, sorted_spans, stacks).merged()
 
 
 class _Merge:
     """A new node is a parent, and a row of the old tree or a frame; it is made before its children."""
 
-    def __init__(self, tree: Columns, names: list[str], spans: SpanColumns, stacks: Stacks) -> None:
+    def __init__(
+        self,
+        tree: Columns,
+        names: list[str],
+        given: Mapping[str, npt.NDArray[Any]],
+        spans: SpanColumns,
+        stacks: Stacks,
+    ) -> None:
         self._tree = tree
+        self._given = given
         self._names = names
         self._stacks = stacks
         self._spans = spans
@@ -71,18 +78,20 @@ class _Merge:
         self._nodes = FrameTree(stacks, self._roots)
         self._node_of_span = np.empty(len(spans.row), dtype=spans.order.dtype)
 
-    def merged(self) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
+    def merged(self) -> tuple[Columns, list[str], npt.NDArray[Any]]:
         placements = self._place()
         found = SpanFrames.of(len(self._node_of_span))
         for placement in placements.values():
             placement.add_to(found)
         self._make_nodes(found, set(placements))
+        given_nodes = self._add_up()
         self._share_out()
         for key, placement in placements.items():
             self._nodes.add_frame_times(*key, placement, as_numbers(self._node_of_span))
         calls = self._tree["calls"]
         self._nodes.sum_up({row for row in self._split_rows() if calls[row] == 0})
-        return self._columns()
+        columns, all_names, place = self._columns()
+        return columns, all_names, place.astype(given_nodes.dtype)[given_nodes]
 
     # ---- the places of spans
 
@@ -100,18 +109,17 @@ class _Merge:
         if number is None:
             return ThreadSpans()
         places = self._spans.places_of(number)
-        start = self._spans.start_ns[places]
+        start, row = self._spans.start_ns[places], self._spans.row[places]
         end = start + self._spans.duration_ns[places]
-        row = self._spans.row[places]
         t_ns, duration = (np.array(column, dtype=np.int64) for column in (stacks.t_ns, stacks.duration_ns))
         moments = np.fromiter(moments_of(stacks), dtype=np.int64, count=len(stacks))
         chosen = sampled_spans(start, end, moments, np.concatenate([t_ns - duration, t_ns]))
         is_free = ~np.isin(self._tree["kind"], (_LAYER, *_NATIVE))
-        free_ends = np.sort(end[is_free[row]])
+        free_ends = last_before(moments, end[is_free[row]])
         row = row[chosen.places]
         kinds = self._tree["kind"][row]
         return ThreadSpans(
-            keys=as_numbers(places[chosen.places]),
+            keys=as_numbers(chosen.places if isinstance(places, slice) else places[chosen.places]),
             start_ns=as_numbers(chosen.start_ns),
             end_ns=as_numbers(chosen.end_ns),
             is_layer=as_numbers((kinds == _LAYER).astype(np.uint8)),
@@ -132,10 +140,11 @@ class _Merge:
         for begin in range(0, len(spans.row), _AT_ONCE):
             places = np.arange(begin, min(begin + _AT_ONCE, len(spans.row)))
             group = np.zeros(len(places), dtype=np.int64)
-            for number, key in enumerate(spans.threads):
-                own = np.flatnonzero(spans.thread[places] == number)
-                if key not in sampled or not len(own):
+            for number in np.unique(spans.thread[places]).tolist():
+                key = spans.threads[number]
+                if key not in sampled:
                     continue
+                own = np.flatnonzero(spans.thread[places] == number)
                 start = spans.start_ns[places[own]]
                 end = start + spans.duration_ns[places[own]]
                 latest = np.maximum.accumulate(np.concatenate([[until[number]], end]))
@@ -144,7 +153,10 @@ class _Merge:
             self._make_nodes_of(places, group, made)
 
     def _make_nodes_of(
-        self, places: npt.NDArray[np.int64], group: npt.NDArray[np.int64], made: dict[tuple[int, int, int], int]
+        self,
+        places: npt.NDArray[np.int64],
+        group: npt.NDArray[np.int64],
+        made: dict[tuple[int, int, int], int],
     ) -> None:
         """Make the nodes of spans that follow each other, those of the outer ones first."""
         spans, first = self._spans, places[0]
@@ -168,22 +180,24 @@ class _Merge:
                     node = made[key] = self._node_below(key[0], self._nodes.groups.frames[key[1]], key[2])
                 nodes[number] = node
             self._node_of_span[places[level]] = nodes[kinds.number]
-        self._add_up(places)
-
-    def _add_up(self, places: npt.NDArray[np.int64]) -> None:
-        spans, sums = self._spans, self._nodes.sums
         kinds = distinct(self._node_of_span[places], spans.thread[places])
-        nodes = self._node_of_span[places[kinds.first]].tolist()
-        for node, thread in zip(nodes, spans.thread[places[kinds.first]].tolist(), strict=True):
-            self._nodes.thread_ids[node].add(spans.threads[thread][1])
-        counts = np.bincount(kinds.number, minlength=len(nodes))
-        columns = {"calls": counts}
-        for name, column in (("total_ns", spans.duration_ns), ("own_ns", spans.own_ns)):
-            columns[name] = np.zeros(len(nodes), dtype=np.int64)
-            np.add.at(columns[name], kinds.number, column[places])
-        for name, column in columns.items():
-            for node, value in zip(nodes, column.tolist(), strict=True):
-                sums[name][node] += value
+        for at in places[kinds.first].tolist():
+            self._nodes.thread_ids[int(self._node_of_span[at])].add(spans.threads[spans.thread[at]][1])
+
+    def _add_up(self) -> npt.NDArray[Any]:
+        """Sum what the spans measured by node; returns their nodes, in the order they were given."""
+        spans, nodes = self._spans, self._node_of_span
+        given_nodes = np.empty_like(nodes)
+        given_nodes[spans.order] = nodes
+        own_ns = self._given["own_ns"]
+        own, total, calls = (np.zeros(len(self._nodes.parent), dtype=np.int64) for _ in range(3))
+        for part in parts(len(nodes)):
+            np.add.at(calls, nodes[part], 1)
+            np.add.at(total, nodes[part], spans.duration_ns[part])
+            np.add.at(own, given_nodes[part], own_ns[part])
+        for name, column in (("calls", calls), ("total_ns", total), ("own_ns", own)):
+            self._nodes.sums[name] = column.tolist()
+        return given_nodes
 
     def _family_of(self, row: int) -> int:
         """Return the group that gathers a row, as `backward` does: they are called from the same places."""
@@ -244,6 +258,7 @@ class _Merge:
     # ---- the new tree
 
     def _columns(self) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
+        """Return the columns and names of the new tree, and the row of each node."""
         order = np.array(self._nodes.preorder(), dtype=np.int64)
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
@@ -266,7 +281,7 @@ class _Merge:
         }
         is_call = ~is_frame & ~np.isin(columns["kind"], _LEAVES)
         columns["number"] = np.where(is_call, np.arange(len(order)), -1)
-        return columns, names, place[self._node_of_span]
+        return columns, names, place
 
     def _kind_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         sampled = np.where(rows == WAIT, WAITING, PYTHON)

@@ -26,6 +26,7 @@ from gpuprof.run.part_writers import PartWriters
 from gpuprof.run.requests_table import ServedRequests
 from gpuprof.run.samples import SampledDevices, read_samples
 from gpuprof.run.stacks import Stacks, has_stacks, read_stacks
+from gpuprof.run.stored_spans import StoredSpans
 from gpuprof.run.table_writer import SCRATCH, TableWriter
 from gpuprof.run.temporary import PlainPath
 
@@ -60,8 +61,9 @@ def _write_tables(
     connection = connect_database(threads=1)
     plain = PlainPath(target)
     try:
-        with PartWriters(connection, WRITING_THREADS) as parts:
-            writer = TableWriter(connection, plain.path, keeps_spans=has_stacks(path / SEGMENTS), parts=parts)
+        with StoredSpans(plain.path) as spans, PartWriters(connection, WRITING_THREADS) as parts:
+            kept = spans if has_stacks(path / SEGMENTS) else None
+            writer = TableWriter(connection, plain.path, kept_spans=kept, parts=parts)
             decoded, sampled, stacks = _write_with(
                 writer, path / SEGMENTS, children, closed=bool(facts.get("closed"))
             )

@@ -33,9 +33,9 @@ class SampledSpans(NamedTuple):
 def sampled_spans(start_ns: Ints, end_ns: Ints, moments: Ints, windows: Ints) -> SampledSpans:
     """Choose among the spans of a thread, which are sorted by their begin, outer ones first.
 
-    `moments` are those of its samples, and `windows` all instants at which their windows begin or end; both
-    are sorted. A span that begins in one that no sample met and ends after it, as asynchronous ones do, stays,
-    and so do those that begin before its end.
+    `moments` are those of its samples in order; `windows` are the instants at which their windows begin or
+    end, in any order. A span that begins in one that no sample met and ends after it, as asynchronous ones
+    do, stays, and so do those that begin before its end.
     """
     met = np.concatenate([_none(), *_met(start_ns, end_ns, moments)])
     instants = np.unique(np.concatenate([moments, windows]))
@@ -63,6 +63,13 @@ def _latest(former: Any, end: Ints, are_meant: npt.NDArray[np.bool_]) -> tuple[I
     """Return for each span the latest end of those before it that are meant, and that of all."""
     found = np.maximum.accumulate(np.concatenate([[former], np.where(are_meant, end, _LONG_AGO)]))
     return found[:-1], found[-1]
+
+
+def last_before(moments: Ints, ends: Ints) -> Ints:
+    """Return of these ends the last one until each moment."""
+    ends = np.sort(ends)
+    last = np.searchsorted(ends, moments, side="right") - 1
+    return ends[np.unique(last[last >= 0])]
 
 
 def _none() -> Ints:

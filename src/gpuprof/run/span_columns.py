@@ -20,7 +20,6 @@ class SpanColumns(NamedTuple):
     order: npt.NDArray[Any]
     start_ns: npt.NDArray[np.int64]
     duration_ns: npt.NDArray[np.int64]
-    own_ns: npt.NDArray[np.int64]
     row: npt.NDArray[Any]  # of the tree
     outer: npt.NDArray[Any]  # the place of the span around it, -1 for one outside of all
     thread: npt.NDArray[Any]  # place in `threads`
@@ -28,51 +27,55 @@ class SpanColumns(NamedTuple):
 
     @classmethod
     def of(cls, given: Mapping[str, npt.NDArray[Any]], row_of_number: npt.NDArray[np.int64]) -> SpanColumns:
-        """Sort the columns that `with_python_frames` is given."""
-        count = len(given["span_id"])
-        small = np.int32 if max(count, len(row_of_number)) < 1 << 31 else np.int64
-        order = np.lexsort((given["span_id"], -given["duration_ns"], given["start_ns"])).astype(small)
-        row = row_of_number.astype(small)[given["path_id"]]
-        thread, threads = _threads_of(given)
-        return cls(
-            order,
-            *(given[name].astype(np.int64, copy=False)[order] for name in ("start_ns", "duration_ns", "own_ns")),
-            row[order],
-            _outer_places(given["span_id"], given["parent_id"], order),
-            thread[order],
-            threads,
+        """Sort the columns that `with_python_frames` is given, of which few are read at a time."""
+        order = np.lexsort((given["span_id"], -given["duration_ns"], given["start_ns"]))
+        if max(len(order), len(row_of_number)) < 1 << 31:
+            order = order.astype(np.int32)
+        outer = _outer_places(given["span_id"], given["parent_id"], order)
+        thread, threads = _threads_of(given["process_id"], given["thread_id"])
+        thread = thread[order]
+        row = row_of_number.astype(order.dtype)[given["path_id"]][order]
+        start, duration = (
+            given[name].astype(np.int64, copy=False)[order] for name in ("start_ns", "duration_ns")
         )
+        return cls(order, start, duration, row, outer, thread, threads)
 
-    def places_of(self, thread: int) -> npt.NDArray[np.int64]:
+    def places_of(self, thread: int) -> npt.NDArray[np.int64] | slice:
         """Return where the spans of a thread are."""
-        return np.flatnonzero(self.thread == thread)
+        return slice(None) if len(self.threads) == 1 else np.flatnonzero(self.thread == thread)
 
 
-def _threads_of(given: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int32], list[tuple[int, int]]]:
+def _threads_of(
+    processes: npt.NDArray[Any], thread_ids: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.int32], list[tuple[int, int]]]:
     numbers: dict[tuple[int, int], int] = {}
-    found = np.empty(len(given["span_id"]), dtype=np.int32)
-    for part in _parts(len(found)):
-        keys = np.stack([given["process_id"][part], given["thread_id"][part]]).astype(np.int64)
+    found = np.empty(len(processes), dtype=np.int32)
+    for part in parts(len(found)):
+        keys = np.stack([processes[part], thread_ids[part]]).astype(np.int64)
         begins = np.flatnonzero(np.concatenate([[True], (np.diff(keys) != 0).any(axis=0)]))
         own = [numbers.setdefault(key, len(numbers)) for key in map(tuple, keys[:, begins].T.tolist())]
         found[part] = np.repeat(own, np.diff([*begins.tolist(), keys.shape[1]]))
     return found, list(numbers)
 
 
-def _outer_places(ids: npt.NDArray[Any], parents: npt.NDArray[Any], order: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _outer_places(
+    ids: npt.NDArray[Any], parents: npt.NDArray[Any], order: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
     if not len(ids):
         return order
     by_id = np.argsort(ids[order], kind="stable").astype(order.dtype)
-    sorted_ids = ids[order][by_id]
+    sorted_ids = ids[order[by_id]]
+    del ids
     found = np.empty_like(order)
-    for part in _parts(len(order)):
+    for part in parts(len(order)):
         wanted = parents[order[part]]
-        place = np.minimum(np.searchsorted(sorted_ids, wanted), len(ids) - 1)
+        place = np.minimum(np.searchsorted(sorted_ids, wanted), len(order) - 1)
         found[part] = np.where(sorted_ids[place] == wanted, by_id[place], -1)
     return found
 
 
-def _parts(count: int) -> Iterator[slice]:
+def parts(count: int) -> Iterator[slice]:
+    """Yield slices of this many rows."""
     return (slice(begin, begin + _AT_ONCE) for begin in range(0, count, _AT_ONCE))
 
 

@@ -52,7 +52,7 @@ class SpanFrames:
     """The frames around spans by the spans' keys, from samples; the numbers are those of groups."""
 
     # Of each span that a sample met and whose boundary is known: the frames between its parent and it.
-    above: MutableSequence[int]
+    above: array[int]
     # By thread: the moments of its samples, and the frames above all spans in each.
     outer: dict[tuple[int, int], tuple[MutableSequence[int], MutableSequence[int]]] = field(
         default_factory=dict

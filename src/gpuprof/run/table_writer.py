@@ -19,17 +19,17 @@ from gpuprof.run.import_times import IMPORTS_QUERY, import_times
 from gpuprof.run.outermost_calls import LayerModes, read_outermost_calls
 from gpuprof.run.part_writers import PartWriters
 from gpuprof.run.program_phases import PHASES_QUERY, Phase, steps_and_phases
-from gpuprof.run.python_tree import SPAN_COLUMNS, with_python_frames
+from gpuprof.run.python_tree import with_python_frames
 from gpuprof.run.requests_table import REQUESTS_QUERY, ServedRequests, requests_of
 from gpuprof.run.spanless import part_path, write_empty_tables
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
 from gpuprof.run.steps import STEPS_QUERY, Step
+from gpuprof.run.stored_spans import StoredSpans
 from gpuprof.run.threads import THREADS_QUERY, ThreadTimes
 from gpuprof.run.work_table import read_counters, read_inputs, read_work
 
 if TYPE_CHECKING:
     import duckdb
-    import numpy as np
     import numpy.typing as npt
 
 
@@ -89,14 +89,14 @@ class TableWriter:
         connection: duckdb.DuckDBPyConnection,
         target: Path,
         *,
-        keeps_spans: bool = False,
+        kept_spans: StoredSpans | None = None,
         parts: PartWriters | None = None,
     ) -> None:
         self._connection = connection
         # By far the largest table of most runs.
         self._span_parts = parts or PartWriters(connection)
         # Until the tree is known: with Python's functions in it a call may be in another row.
-        self._kept_spans: list[dict[str, Any]] | None = [] if keeps_spans else None
+        self._kept_spans = kept_spans
         self._target = target
         self._parts = 0
         self._written: set[str] = set()
@@ -120,10 +120,10 @@ class TableWriter:
         import numpy as np
 
         process_id = int(process["process_id"])
-        columns["process_id"] = np.full(len(columns["span_id"]), process_id, dtype=np.int64)
         if self._kept_spans is not None:
-            self._kept_spans.append(columns)
+            self._kept_spans.append(process_id, columns)
             return
+        columns["process_id"] = np.full(len(columns["span_id"]), process_id, dtype=np.int64)
         self._write_spans(columns)
 
     def _write_spans(self, columns: dict[str, Any]) -> None:
@@ -245,11 +245,10 @@ class TableWriter:
         import numpy as np
 
         tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves, self._layer_times)
+        kept, path_ids = self._kept_spans, None
         if stacks is not None and len(stacks):
-            tree, names, path_ids = with_python_frames(
-                tree, names, decoded["tree"]["number"], self._joined_spans(), stacks
-            )
-            self._renumber_spans(path_ids)
+            spans = kept if kept is not None else StoredSpans(self._target)
+            tree, names, path_ids = with_python_frames(tree, names, decoded["tree"]["number"], spans, stacks)
         self._merged_tree = tree, names
         self.add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
@@ -258,21 +257,9 @@ class TableWriter:
         columns["name_id"] = columns.pop("name").astype(np.uint32) + 1
         with self._registered("batch", columns):
             self._write("call_tree", 0, _TREE_QUERY)
-        for kept in self._kept_spans or ():
-            self._write_spans(kept)
-
-    def _renumber_spans(self, path_ids: npt.NDArray[np.int64]) -> None:
-        first = 0
-        for kept in self._kept_spans or ():
-            kept["path_id"] = path_ids[first : first + len(kept["span_id"])]
-            first += len(kept["span_id"])
-
-    def _joined_spans(self) -> dict[str, Any]:
-        import numpy as np
-
-        parts = self._kept_spans or []
-        none: dict[str, Any] = {name: np.empty(0, dtype=np.int64) for name in SPAN_COLUMNS}
-        return {name: np.concatenate([none[name], *(part[name] for part in parts)]) for name in none}
+        if kept is not None:
+            for batch in kept.batches(path_ids):
+                self._write_spans(batch)
 
     def add_names(self, names: list[str]) -> None:
         """Take in names; their ids count from 1 in the order in which they come."""

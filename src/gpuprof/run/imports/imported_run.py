@@ -28,6 +28,7 @@ from gpuprof.run.imports.import_facts import ImportFacts, NotImported, imported_
 from gpuprof.run.imports.imported_steps import imported_steps
 from gpuprof.run.parts import write_meta
 from gpuprof.run.stacks import Stacks
+from gpuprof.run.stored_spans import StoredSpans
 from gpuprof.run.table_writer import TableWriter
 from gpuprof.run.temporary import PlainPath
 
@@ -88,6 +89,7 @@ class ImportedRun:
         target: Path,
         connection: duckdb.DuckDBPyConnection,
         stacks_at: Callable[[int], Stacks] | None = None,
+        kept_spans: StoredSpans | None = None,
     ) -> None:
         self._target = target
         self._connection = connection
@@ -99,7 +101,7 @@ class ImportedRun:
         self._origin_ns = 0
         connection.execute("SET threads = 2")
         self._stacks_at = stacks_at
-        self._writer = TableWriter(connection, target, keeps_spans=stacks_at is not None)
+        self._writer = TableWriter(connection, target, kept_spans=kept_spans)
         self._writer.gpu.prepare()
         connection.execute(f"ATTACH '{target / _SCRATCH / 'import.duckdb'}' AS scratch")
         for table, types in (("spans", _SPAN_TYPES), ("records", _RECORD_TYPES)):
@@ -194,7 +196,7 @@ class ImportedRun:
     ) -> dict[int, int]:
         """Write all intervals but those at the places in `left_out`; returns the processes' nodes."""
         nodes, row = {}, 0
-        batches: list[Columns] = []
+        waiting: list[tuple[dict[str, Any], Columns, Columns, list[str]]] = []
         for (process, first_row), name in zip(processes, process_names, strict=True):
             nodes[process["process_id"]] = nester.begin_process(process["process_id"], name)
             for rows in self._batches(first_row, process["spans"]):
@@ -203,12 +205,14 @@ class ImportedRun:
                 rows = {key: np.delete(column, left_out[first:end] - row) for key, column in rows.items()}
                 row += count
                 placed = nester.add(rows)
-                columns = _span_columns(rows, placed)
-                if self._stacks_at is not None:
-                    batches.append(columns)
-                self._writer.add_batch(process, columns, self._links(rows, placed), self._fresh_names())
-        if self._stacks_at is not None:
-            _with_self_times(batches)
+                batch = _span_columns(rows, placed), self._links(rows, placed), self._fresh_names()
+                if self._stacks_at is None:
+                    self._writer.add_batch(process, *batch)
+                else:
+                    waiting.append((process, *batch))
+        _with_self_times([columns for _, columns, *_ in waiting])
+        for each in waiting:
+            self._writer.add_batch(*each)
         return nodes
 
     def _forwarded(
@@ -372,7 +376,8 @@ def imported_run(
     plain = PlainPath(target)
     connection = connect_database()
     try:
-        yield ImportedRun(plain.path, connection, stacks_at)
+        with StoredSpans(plain.path) as spans:
+            yield ImportedRun(plain.path, connection, stacks_at, spans if stacks_at is not None else None)
     except BaseException as error:
         connection.close()
         shutil.rmtree(target, ignore_errors=True)
