@@ -18,7 +18,6 @@ from gpuprof.record.stack_file import StackFile
 from gpuprof.run import frame_guesses
 from gpuprof.run.frame_guesses import guess
 from gpuprof.run.frame_tree import IDLE_THREADS, UNCOUNTED, UNKNOWN_WAIT
-from gpuprof.run.python_tree import with_python_frames
 from gpuprof.run.stack_placement import PlacedSample, shared
 from gpuprof.run.stacks import Frames, read_stacks
 
@@ -129,7 +128,7 @@ def test_a_wait_is_a_leaf_below_the_function_that_waits() -> None:
     assert merged["prog/main/get/lock.acquire (built-in)"] == (UNCOUNTED, 170, 170)
     assert merged[f"prog/main/get/{UNKNOWN_WAIT}"] == (UNCOUNTED, 100, 100)
     assert merged["prog/main/get/time.sleep (built-in)"] == (UNCOUNTED, 100, 100)
-    tree, names, _ = with_python_frames(*program.tree(), program.stacks)
+    tree, names, _ = program.with_frames()
     waits = {names[name] for name in tree["name"][tree["kind"] == WAITING].tolist()}
     assert waits == {"lock.acquire (built-in)", UNKNOWN_WAIT}
 
@@ -210,7 +209,7 @@ def test_threads_that_only_wait_are_one_leaf() -> None:
     assert merged["prog/run/get"] == (UNCOUNTED, 2, 2)
     assert merged["prog/work/get/lock.acquire (built-in)"] == (UNCOUNTED, 50, 50)
     assert merged["prog/main/join/lock.acquire (built-in)"] == (UNCOUNTED, 100, 100)
-    tree, names, _ = with_python_frames(*program.tree(), program.stacks)
+    tree, names, _ = program.with_frames()
     (idle,) = np.flatnonzero(tree["name"] == names.index(IDLE_THREADS))
     assert (tree["threads"][idle], tree["kind"][idle]) == (2, WAITING)
 
@@ -272,8 +271,8 @@ def programs(draw: st.DrawFn) -> Program:
 
 @given(programs())
 def test_sums_are_kept_and_nothing_is_negative(program: Program) -> None:
-    plain, names, numbers, spans = program.tree()
-    tree, all_names, path_ids = with_python_frames(plain, names, numbers, spans, program.stacks)
+    plain, names, _, spans = program.tree()
+    tree, all_names, path_ids = program.with_frames()
     for row in range(len(tree["parent"])):
         if tree["kind"][row] in (LAYER, OPERATOR):
             calls, known = path_ids == row, (tree["calls"][row], tree["total_ns"][row])
@@ -344,7 +343,7 @@ def test_a_guess_is_made_once_and_looks_at_few_ways(monkeypatch: pytest.MonkeyPa
         return guess(ways, around)
 
     monkeypatch.setattr(frame_guesses, "guess", counting)
-    with_python_frames(*(program := recurring(400)).tree(), program.stacks)
+    recurring(400).with_frames()
     assert 0 < len(seen) <= 102  # of 400 spans, between as many different pairs of samples
     assert max(seen) <= frame_guesses.MOST_WAYS
 
@@ -364,5 +363,5 @@ def test_a_placement_keeps_no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
             alive.discard(id(self))
 
     monkeypatch.setattr("gpuprof.run.stack_placement.PlacedSample", Counted)
-    with_python_frames(*(program := recurring(100)).tree(), program.stacks)
+    recurring(100).with_frames()
     assert 0 < most <= 3

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof.run import sampled_spans as chooser
-from gpuprof.run.sampled_spans import SampledSpans, sampled_spans
+from gpuprof.run.sampled_spans import LastEnds, SampledSpans, SpanChooser
 from gpuprof.run.span_boundaries import ThreadSpans
 from gpuprof.run.stack_placement import moments_of, sweep
 from gpuprof.run.stacks import ThreadStacks
@@ -25,11 +24,16 @@ def stacks_of(samples: list[tuple[int, int]], *, is_of_end: bool = True) -> Thre
     return stacks
 
 
-def chosen(spans: list[tuple[int, int]], stacks: ThreadStacks) -> SampledSpans:
+def chosen(spans: list[tuple[int, int]], stacks: ThreadStacks, at_once: int) -> SampledSpans:
     start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
     t_ns, duration = (np.array(column, dtype=np.int64) for column in (stacks.t_ns, stacks.duration_ns))
     moments = np.array(list(moments_of(stacks)), dtype=np.int64)
-    return sampled_spans(start, end, moments, np.concatenate([t_ns - duration, t_ns]))
+    chooser = SpanChooser(moments, np.concatenate([t_ns - duration, t_ns]))
+    parts = [SampledSpans(start[:0], start[:0], start[:0])]
+    for begin in range(0, len(start), at_once):
+        found = chooser.choose(start[begin : begin + at_once], end[begin : begin + at_once])
+        parts.append(found._replace(places=found.places + begin))
+    return SampledSpans(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def seen(
@@ -53,9 +57,7 @@ def test_samples_see_the_same_in_few_spans(
     stacks = stacks_of(samples, is_of_end=is_of_end)
     spans = sorted(((start, start + length) for start, length in drawn), key=lambda each: (each[0], -each[1]))
     for at_once in (2, 5, 100):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(chooser, "_AT_ONCE", at_once)
-            few = chosen(spans, stacks)
+        few = chosen(spans, stacks, at_once)
         expected = seen(stacks, [s for s, _ in spans], [e for _, e in spans], list(range(len(spans))))
         found = seen(stacks, few.start_ns.tolist(), few.end_ns.tolist(), few.places.tolist())
         assert found == expected
@@ -81,5 +83,15 @@ def nested(steps: int) -> list[tuple[int, int]]:
 def test_spans_between_samples_become_one(crossing: list[tuple[int, int]]) -> None:
     spans = sorted([*nested(1000), *crossing], key=lambda each: (each[0], -each[1]))
     assert len(spans) >= 91_000
-    few = chosen(spans, stacks_of([(9_999, 0)] * 100))
+    few = chosen(spans, stacks_of([(9_999, 0)] * 100), 1 << 16)
     assert len(few.places) < 12 * 100 + (800 if crossing else 0)
+
+
+@given(st.lists(st.integers(0, 50), max_size=9), st.lists(st.lists(st.integers(0, 60)), max_size=3))
+def test_the_last_end_until_each_moment(moments: list[int], parts: list[list[int]]) -> None:
+    last = LastEnds(np.array(sorted(moments), dtype=np.int64))
+    for ends in parts:
+        last.add(np.array(ends, dtype=np.int64))
+    everything = [each for ends in parts for each in ends]
+    until = ([end for end in everything if end <= moment] for moment in moments)
+    assert last.found.tolist() == sorted({max(ends) for ends in until if ends})

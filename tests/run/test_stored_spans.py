@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans between the decoder and the tables: the same as before, in few bytes of memory."""
+"""Spans between the decoder and the tables: each at the place of its id, in few bytes of memory."""
 
 from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.simulated_stacks import LAYER, OPERATOR, Program
 
 from gpuprof.run import stored_spans
@@ -17,58 +21,125 @@ from gpuprof.run.stored_spans import StoredSpans
 STEPS = 250_000
 
 
-def batch(first: int, count: int) -> dict[str, np.ndarray]:
-    return {"span_id": np.arange(first, first + count), "kind": np.full(count, first % 7, dtype=np.uint8)}
+def batch(*spans: tuple[int, int, int]) -> dict[str, npt.NDArray[Any]]:
+    """Return spans of (id, thread, start); their other columns follow from the id."""
+    ids, threads, starts = np.array(spans, dtype=np.int64).T
+    return {
+        "span_id": ids,
+        "thread_id": threads,
+        "start_ns": starts,
+        "duration_ns": 2 * ids,
+        "kind": (ids % 7).astype(np.uint8),
+        "own_ns": ids,
+    }
 
 
-@pytest.mark.parametrize("in_memory", [0, 1 << 20])
-def test_batches_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
-    monkeypatch.setattr(stored_spans, "_IN_MEMORY", in_memory)
+def test_spans_come_back_by_id(tmp_path: Path) -> None:
     with StoredSpans(tmp_path / "run") as spans:
-        spans.append(7, batch(0, 3))
-        spans.append(8, batch(3, 2))
+        spans.append(7, batch((1, 70, 11), (2, 70, 12)))
+        spans.append(7, batch((5, 70, 15), (0, 70, 10)))
+        spans.append(8, batch((6, 70, 3)))
         assert list(tmp_path.glob("run/*")) == []
-        assert {name: column.tolist() for name, column in spans.items()} == {
-            "span_id": [0, 1, 2, 3, 4],
-            "kind": [0, 0, 0, 3, 3],
-            "process_id": [7, 7, 7, 8, 8],
+        assert spans.threads == [(7, 70), (8, 70)]
+        first, second = spans.batches(None)
+        assert {name: column.tolist() for name, column in first.items()} == {
+            "span_id": [0, 1, 2, 5],
+            "start_ns": [10, 11, 12, 15],
+            "duration_ns": [0, 2, 4, 10],
+            "kind": [0, 1, 2, 5],
+            "process_id": [7] * 4,
+            "thread_id": [70] * 4,
         }
-        for path_ids, expected in ((None, [None, None]), (np.arange(10, 15), [[10, 11, 12], [13, 14]])):
-            found = list(spans.batches(path_ids))
-            assert [each["span_id"].tolist() for each in found] == [[0, 1, 2], [3, 4]]
-            assert [each["process_id"].tolist() for each in found] == [[7, 7, 7], [8, 8]]
-            assert [each["path_id"].tolist() if "path_id" in each else None for each in found] == expected
+        assert (second["span_id"].tolist(), second["process_id"].tolist()) == ([6], [8])
 
 
-def test_without_a_batch_all_columns_are_empty(tmp_path: Path) -> None:
-    assert StoredSpans(tmp_path)["start_ns"].tolist() == []
+def test_paths_are_those_of_the_nodes(tmp_path: Path) -> None:
+    with StoredSpans(tmp_path) as spans:
+        spans.append(7, batch((0, 70, 1), (2, 70, 2)))
+        spans.append(7, batch((4, 70, 3)))
+        spans.add_nodes(np.array([0, 2]), np.array([1, 0], dtype=np.int32))
+        spans.add_nodes(np.array([4]), np.array([1], dtype=np.int32))
+        assert spans.nodes_of([0, 1, 4]) == [1, -1, 1]
+        (found,) = spans.batches(np.array([30, 40]))
+        assert found["path_id"].tolist() == [40, 30, 40]
 
 
-def steps_of_two_spans(folder: Path) -> tuple[Program, StoredSpans]:
+def test_a_thread_whose_id_was_given_twice_is_in_the_order_of_time(tmp_path: Path) -> None:
+    with StoredSpans(tmp_path) as spans:
+        spans.append(7, batch((0, 70, 50), (1, 70, 60)))
+        spans.append(7, batch((2, 71, 20)))
+        spans.append(7, batch((3, 70, 30), (4, 70, 40)))
+        found = [each["start_ns"].tolist() for each in spans.of_thread(0, ["start_ns"])]
+        assert found == [[30, 40], [50, 60]]
+        assert [each["start_ns"].tolist() for each in spans.of_thread(1, ["start_ns"])] == [[20]]
+
+
+@given(st.data())
+def test_spans_of_any_order_of_ends_and_any_batches(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Threads follow each other; ids of some spans are missing, and some end with the process."""
+    threads = data.draw(st.lists(st.lists(st.booleans(), max_size=20), max_size=4))
+    ids, thread_of, number = [], {}, 0
+    at_the_end = []
+    for thread, are_present in enumerate(threads, start=70):
+        own = [number + at for at, is_present in enumerate(are_present) if is_present]
+        number += len(are_present)
+        thread_of.update(dict.fromkeys(own, thread))
+        late = {each for each in own if data.draw(st.integers(0, 5)) == 0}
+        ids += data.draw(st.permutations([each for each in own if each not in late]))
+        at_the_end += sorted(late)
+    ids += at_the_end
+    with pytest.MonkeyPatch.context() as patch, StoredSpans(tmp_path_factory.mktemp("run")) as spans:
+        patch.setattr(stored_spans, "AT_ONCE", data.draw(st.sampled_from([2, 7, 100])))
+        patch.setattr(stored_spans, "_NEAR", data.draw(st.sampled_from([1, 3, 100])))
+        at = 0
+        while at < len(ids):
+            count = data.draw(st.integers(1, 9))
+            spans.append(7, batch(*((each, thread_of[each], each) for each in ids[at : at + count])))
+            at += count
+        found = [each for part in spans.batches(None) for each in part["span_id"].tolist()]
+        assert found == sorted(ids)
+        for place, (_, thread) in enumerate(spans.threads):
+            of_thread = [each for part in spans.of_thread(place, []) for each in part["span_id"].tolist()]
+            assert of_thread == sorted(each for each in ids if thread_of[each] == thread)
+            starts = [
+                each for part in spans.of_thread(place, ["start_ns"]) for each in part["start_ns"].tolist()
+            ]
+            assert starts == of_thread
+
+
+def test_without_a_batch_there_are_no_spans(tmp_path: Path) -> None:
+    with StoredSpans(tmp_path) as spans:
+        assert list(spans.batches(None)) == list(spans.chunks(["start_ns"])) == []
+
+
+def steps_of_two_spans(spans: StoredSpans) -> Program:
     """Return a short program, and spans as if it had gone on: its layer with an operator, again and again."""
     program = Program(duration=100 * STEPS)
     layer = program.span(-1, LAYER, "Net", 0, 80)
     program.span(layer, OPERATOR, "aten::mm", 20, 60)
     for begin in range(0, program.duration, 100 * STEPS // 50):
         program.sample(begin + 90, begin, "main", "train")
-    spans = StoredSpans(folder)
     *_, columns = program.tree()
-    step = np.repeat(np.arange(STEPS), 2)
-    many = {name: np.tile(column, STEPS) for name, column in columns.items() if name != "process_id"}
-    many["start_ns"] += 100 * step
-    many["span_id"] += 2 * step
-    many["parent_id"] = np.where(many["parent_id"] < 0, -1, many["parent_id"] + 2 * step)
-    spans.append(7, many)
-    return program, spans
+    for first in range(0, STEPS, STEPS // 50):
+        step = np.repeat(np.arange(first, first + STEPS // 50), 2)
+        part = {name: np.tile(column, STEPS // 50) for name, column in columns.items()}
+        part["start_ns"] += 100 * step
+        part["span_id"] += 2 * step
+        part["parent_id"] = np.where(part["parent_id"] < 0, -1, part["parent_id"] + 2 * step)
+        spans.append(7, part)
+    return program
 
 
-def test_a_span_takes_few_bytes_until_its_path_is_known(tmp_path: Path) -> None:
-    program, spans = steps_of_two_spans(tmp_path)
-    tree, names, numbers, _ = program.tree()
+def test_memory_does_not_grow_with_the_spans(tmp_path: Path) -> None:
     tracemalloc.start()
-    with spans:
-        *_, path_ids = with_python_frames(tree, names, numbers, spans, program.stacks)
+    with StoredSpans(tmp_path) as spans:
+        program = steps_of_two_spans(spans)
+        tree, names, numbers, _ = program.tree()
+        *_, row_of_node = with_python_frames(tree, names, numbers, spans, program.stacks)
+        paths = [np.bincount(each["path_id"], minlength=9) for each in spans.batches(row_of_node)]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert np.unique(path_ids, return_counts=True)[1].tolist() == [STEPS, STEPS]
-    assert peak < 90 * len(path_ids)
+    assert sorted(np.sum(paths, axis=0).tolist())[-2:] == [STEPS, STEPS]
+    assert peak < 20_000_000

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 
 from gpuprof.record.frame_text import MODULE_CALL
 from gpuprof.run.format import KINDS
 from gpuprof.run.python_tree import with_python_frames
 from gpuprof.run.stacks import Stacks, ThreadStacks
+from gpuprof.run.stored_spans import StoredSpans
 
 CALL_IMPL = "Module._call_impl (torch/nn/modules/module.py:1779)"
 ENTER = (MODULE_CALL, CALL_IMPL)
@@ -57,7 +61,10 @@ class Program:
         threads[self.thread].add((taken, taken - since, cpu_ns, queued_ns, -1), tuple(numbers))
 
     def tree(self) -> tuple[dict[str, np.ndarray], list[str], np.ndarray, dict[str, np.ndarray]]:
-        """Return the plain tree in pre-order and the spans, as the decoder gives them."""
+        """Return the plain tree in pre-order and the spans, as the decoder gives them.
+
+        Spans have ids by thread and begin, outer ones first.
+        """
         own = {span: duration for span, *_, duration in self.spans}
         for _, parent, thread, _, _, duration, _ in self.spans:
             if parent >= 0 and self.spans[parent][2] == thread:
@@ -98,12 +105,32 @@ class Program:
             name: np.array([span[at] for span in self.spans], dtype=np.int64) for at, name in enumerate(ids)
         }
         spans["own_ns"] = np.array([own[span[0]] for span in self.spans], dtype=np.int64)
-        spans["process_id"] = np.full(len(self.spans), 7)
+        by_begin = np.lexsort(
+            (spans["span_id"], -spans["duration_ns"], spans["start_ns"], spans["thread_id"])
+        )
+        new_id = np.empty(len(by_begin) + 1, dtype=np.int64)
+        new_id[-1] = -1
+        new_id[by_begin] = np.arange(len(by_begin))
+        spans = {name: column[by_begin] for name, column in spans.items()}
+        spans["span_id"], spans["parent_id"] = np.arange(len(by_begin)), new_id[spans["parent_id"]]
         return columns, names, np.array(order), spans
+
+    def with_frames(self) -> tuple[dict[str, np.ndarray], list[str], np.ndarray]:
+        """Return columns and names of the tree with Python's frames, and the row of each span."""
+        *tree, spans = self.tree()
+        with TemporaryDirectory() as folder, StoredSpans(Path(folder)) as stored:
+            # Spans come as they end.
+            order = np.argsort(spans["start_ns"] + spans["duration_ns"], kind="stable")
+            for part in np.array_split(order, 3):
+                if len(part):
+                    stored.append(7, {name: column[part] for name, column in spans.items()})
+            columns, names, row_of_node = with_python_frames(*tree, stored, self.stacks)
+            batches = list(stored.batches(row_of_node))
+        return columns, names, np.concatenate([each["path_id"] for each in batches] or [row_of_node[:0]])
 
     def merged(self) -> dict[str, tuple[int, int, int]]:
         """Return calls, total and self time by path."""
-        tree, names, _ = with_python_frames(*self.tree(), self.stacks)
+        tree, names, _ = self.with_frames()
         paths: list[str] = []
         for parent, name in zip(tree["parent"].tolist(), tree["name"].tolist(), strict=True):
             paths.append(f"{paths[parent]}/{names[name]}" if parent >= 0 else names[name])

@@ -14,38 +14,37 @@ from gpuprof.run.span_boundaries import MOST_KEPT, NOTHING, common_frames, commo
 from gpuprof.run.stack_placement import FrameGroups, SpanFrames
 from gpuprof.run.stacks import Frames
 
-_NO_PLACES = np.empty(0, dtype=np.int32)
 MOST_WAYS = 32  # of calling the same path, the first that were met: a guess looks at all of them
 
 
 class FrameGuesses:
     """Finds the group of frames above each span; the spans of one of the `families` have the same callers.
 
-    `rows` are those of the spans in the tree, `families` are by row, and `opened` those of spans that a
-    function of PyTorch opens, which is then the last frame above them.
+    `row_of` has the rows of the plain tree of the spans that were found, `families` are by row, and `opened`
+    those of spans that a function of PyTorch opens, which is then the last frame above them.
     """
 
     def __init__(
         self,
         groups: FrameGroups,
         found: SpanFrames,
-        rows: npt.NDArray[Any],
+        row_of: Mapping[int, int],
         families: npt.NDArray[np.int64],
         opened: set[int],
     ) -> None:
         self._groups = groups
-        self._above = np.frombuffer(found.above, dtype=np.int32) if len(rows) else _NO_PLACES
+        self._met = np.sort(np.array(list(found.above), dtype=np.int64))
+        self._above = np.array([found.above[key] for key in self._met.tolist()], dtype=np.int64)
         self._outer = {
             thread: tuple(np.array(column, dtype=np.int64) for column in columns)
             for thread, columns in found.outer.items()
         }
-        self._rows = rows
         self._families = families
         self._opened = opened
         self._known: dict[tuple[int, int, int], int] = {}
         self._ways: defaultdict[int, dict[Frames, int]] = defaultdict(dict)
-        met = np.flatnonzero(self._above >= 0)
-        pairs = np.stack([families[rows[met]], self._above[met]])
+        rows = np.array([row_of[key] for key in self._met.tolist()], dtype=np.int64)
+        pairs = np.stack([families[rows], self._above])
         distinct, first, counts = np.unique(pairs, axis=1, return_index=True, return_counts=True)
         order = np.argsort(first)
         for (family, group), count in zip(distinct[:, order].T.tolist(), counts[order].tolist(), strict=True):
@@ -56,28 +55,32 @@ class FrameGuesses:
     def above(
         self,
         thread: tuple[int, int],
-        places: npt.NDArray[np.int64],
+        keys: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
         start_ns: npt.NDArray[np.int64],
         is_outermost: npt.NDArray[np.bool_],
     ) -> npt.NDArray[np.int64]:
         """Return the groups above these spans of a sampled thread: from a sample, or a guess.
 
-        Those that are outermost are guessed from the samples before and after them.
+        Those that are outermost are guessed from the samples before and after them. `keys` are sorted.
         """
-        found = self._above[places].astype(np.int64)
+        found = np.full(len(keys), NOTHING, dtype=np.int64)
+        own = slice(*np.searchsorted(self._met, (keys[0], keys[-1] + 1)))
+        place = np.searchsorted(keys, self._met[own])
+        is_own = keys[place] == self._met[own]
+        found[place[is_own]] = self._above[own][is_own]
         unmet = np.flatnonzero(found == NOTHING)
         moments, outer = self._outer[thread]
         after = np.searchsorted(moments, start_ns[unmet])
         is_between = is_outermost[unmet] & (after > 0) & (after < len(moments))
         # Spans of a row between the same two samples have the same guess.
         at = np.where(is_between, after, 0)
-        row = self._rows[places[unmet]].astype(np.int64)
-        keys, number = np.unique(row * (len(moments) + 1) + at, return_inverse=True)
+        kinds, number = np.unique(rows[unmet] * (len(moments) + 1) + at, return_inverse=True)
         guesses = [
             self._guess_once(
                 int(self._families[row]), *((outer[at - 1], outer[at]) if at else (NOTHING, NOTHING))
             )
-            for row, at in zip(*(part.tolist() for part in np.divmod(keys, len(moments) + 1)), strict=True)
+            for row, at in zip(*(part.tolist() for part in np.divmod(kinds, len(moments) + 1)), strict=True)
         ]
         found[unmet] = np.array(guesses, dtype=np.int64)[number]
         return found

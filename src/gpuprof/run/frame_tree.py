@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any
 
 from gpuprof.run.format import KINDS
@@ -21,6 +21,7 @@ UNCOUNTED = -1  # calls of a frame
 # What a new node has in place of a row of the old tree.
 FRAME, WAIT = -1, -2
 IDLE_THREADS = "idle threads"
+NO_SPANS: Mapping[int, int] = {}
 UNKNOWN_WAIT = "(waiting)"  # of which the function that waits is not known
 
 
@@ -80,7 +81,11 @@ class FrameTree:
         return node
 
     def add_frame_times(
-        self, process_id: int, thread_id: int, placement: Placement, node_of_span: Sequence[int] = ()
+        self,
+        process_id: int,
+        thread_id: int,
+        placement: Placement,
+        node_of_span: Mapping[int, int] = NO_SPANS,
     ) -> None:
         """Move the time of a thread's samples from the spans and processes above to the frames."""
         root = self.root(process_id)

@@ -9,7 +9,6 @@ A thread's wait is a leaf of its own kind below the function that waits. Waits o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,41 +16,36 @@ import numpy as np
 from gpuprof.run.format import KINDS
 from gpuprof.run.frame_guesses import FrameGuesses, as_numbers
 from gpuprof.run.frame_tree import FRAME, PYTHON, UNCOUNTED, WAIT, WAITING, FrameTree
-from gpuprof.run.sampled_spans import last_before, sampled_spans
+from gpuprof.run.sampled_spans import LastEnds, SampledSpans, SpanChooser
 from gpuprof.run.span_boundaries import NOTHING, ThreadSpans, opener_of
-from gpuprof.run.span_columns import SpanColumns, distinct, levels_of, parts
+from gpuprof.run.span_nodes import SpanNodes, distinct
 from gpuprof.run.stack_placement import Placement, SpanFrames, moments_of, shared
-from gpuprof.run.stacks import Frames, Stacks, ThreadStacks
+from gpuprof.run.stacks import Stacks, ThreadStacks
+from gpuprof.run.stored_spans import StoredSpans
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Columns = dict[str, npt.NDArray[Any]]
 
-_AT_ONCE = 1 << 16  # spans, whose nodes are made together
 _LAYER = KINDS.index("layer")
 _NATIVE = tuple(KINDS.index(kind) for kind in ("operator", "backward", "compile", "gc"))
 _LEAVES = tuple(KINDS.index(kind) for kind in ("kernel", "transfer"))
 
 
 def with_python_frames(
-    tree: Columns,
-    names: list[str],
-    numbers: npt.NDArray[Any],
-    spans: Mapping[str, npt.NDArray[Any]],
-    stacks: Stacks,
-) -> tuple[Columns, list[str], npt.NDArray[Any]]:
-    """Return the tree's columns and names with the frames of `stacks`, and the new `path_id` of each span.
+    tree: Columns, names: list[str], numbers: npt.NDArray[Any], spans: StoredSpans, stacks: Stacks
+) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
+    """Return the tree's columns and names with the frames of `stacks`, and the row of each node of `spans`.
 
     A node that was reached from several functions has several rows: the new numbers are places of rows.
-    `numbers` are those of the tree's nodes, leaves aside, in their order. `spans` has the columns span_id,
-    parent_id, process_id, thread_id, path_id (a number), start_ns, duration_ns, own_ns.
+    `numbers` are those of the tree's nodes, leaves aside, in their order. `spans` has the columns parent_id,
+    path_id (a number), start_ns, duration_ns, own_ns; the nodes of its spans are added to it.
     """
     kept = np.flatnonzero(~np.isin(tree["kind"], _LEAVES))
     row_of_number = np.full(int(numbers.max(initial=0)) + 1, -1, dtype=np.int64)
     row_of_number[numbers] = kept
-    sorted_spans = SpanColumns.of(spans, row_of_number)
-    return _Merge(tree, names, spans, sorted_spans, stacks).merged()
+    return _Merge(tree, names, spans, row_of_number, stacks).merged()
 
 
 class _Merge:
@@ -61,37 +55,38 @@ class _Merge:
         self,
         tree: Columns,
         names: list[str],
-        given: Mapping[str, npt.NDArray[Any]],
-        spans: SpanColumns,
+        spans: StoredSpans,
+        row_of_number: npt.NDArray[np.int64],
         stacks: Stacks,
     ) -> None:
         self._tree = tree
-        self._given = given
         self._names = names
         self._stacks = stacks
         self._spans = spans
+        self._row_of_number = row_of_number
         self._up: list[int] = tree["parent"].tolist()
         self._openers = np.array([opener_of(names[name]) for name in tree["name"].tolist()], dtype=np.int8)
+        self._is_free = ~np.isin(tree["kind"], (_LAYER, *_NATIVE))
         self._roots = {
             int(tree["process_id"][row]): int(row) for row in np.flatnonzero(tree["parent"] < 0)[::-1]
         }
         self._nodes = FrameTree(stacks, self._roots)
-        self._node_of_span = np.empty(len(spans.row), dtype=spans.order.dtype)
+        # Of the spans that samples can tell from each other.
+        self._rows: dict[int, int] = {}
+        self._node_of: dict[int, int] = {}
 
-    def merged(self) -> tuple[Columns, list[str], npt.NDArray[Any]]:
+    def merged(self) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
         placements = self._place()
-        found = SpanFrames.of(len(self._node_of_span))
+        found = SpanFrames()
         for placement in placements.values():
             placement.add_to(found)
         self._make_nodes(found, set(placements))
-        given_nodes = self._add_up()
         self._share_out()
         for key, placement in placements.items():
-            self._nodes.add_frame_times(*key, placement, as_numbers(self._node_of_span))
+            self._nodes.add_frame_times(*key, placement, self._node_of)
         calls = self._tree["calls"]
         self._nodes.sum_up({row for row in self._split_rows() if calls[row] == 0})
-        columns, all_names, place = self._columns()
-        return columns, all_names, place.astype(given_nodes.dtype)[given_nodes]
+        return self._columns()
 
     # ---- the places of spans
 
@@ -106,98 +101,89 @@ class _Merge:
         }
 
     def _thread_spans(self, number: int | None, stacks: ThreadStacks) -> ThreadSpans:
+        """Return those spans of a thread that its samples can tell from each other."""
         if number is None:
             return ThreadSpans()
-        places = self._spans.places_of(number)
-        start, row = self._spans.start_ns[places], self._spans.row[places]
-        end = start + self._spans.duration_ns[places]
         t_ns, duration = (np.array(column, dtype=np.int64) for column in (stacks.t_ns, stacks.duration_ns))
         moments = np.fromiter(moments_of(stacks), dtype=np.int64, count=len(stacks))
-        chosen = sampled_spans(start, end, moments, np.concatenate([t_ns - duration, t_ns]))
-        is_free = ~np.isin(self._tree["kind"], (_LAYER, *_NATIVE))
-        free_ends = last_before(moments, end[is_free[row]])
-        row = row[chosen.places]
+        chooser = SpanChooser(moments, np.concatenate([t_ns - duration, t_ns]))
+        free_ends = LastEnds(moments)
+        parts: list[tuple[SampledSpans, npt.NDArray[np.int64]]] = []
+        until = np.iinfo(np.int64).min
+        for spans in self._spans.of_thread(number, ("start_ns", "path_id")):
+            row = self._row_of_number[spans["path_id"]]
+            # Where a thread's clock was set back, its spans keep their order.
+            start = np.maximum(np.maximum.accumulate(spans["start_ns"]), until)
+            until = start[-1]
+            end = start + spans["duration_ns"]
+            free_ends.add(end[self._is_free[row]])
+            chosen = chooser.choose(start, end)
+            parts.append((chosen._replace(places=spans["span_id"][chosen.places]), row[chosen.places]))
+        keys, start, end = (
+            np.concatenate(column) for column in zip(*(each for each, _ in parts), strict=True)
+        )
+        row = np.concatenate([row for _, row in parts])
+        self._rows.update(zip(keys.tolist(), row.tolist(), strict=True))
         kinds = self._tree["kind"][row]
         return ThreadSpans(
-            keys=as_numbers(chosen.places if isinstance(places, slice) else places[chosen.places]),
-            start_ns=as_numbers(chosen.start_ns),
-            end_ns=as_numbers(chosen.end_ns),
+            keys=as_numbers(keys),
+            start_ns=as_numbers(start),
+            end_ns=as_numbers(end),
             is_layer=as_numbers((kinds == _LAYER).astype(np.uint8)),
             is_native=as_numbers(np.isin(kinds, _NATIVE).astype(np.uint8)),
             families=as_numbers(row),
             openers=as_numbers(self._openers[row]),
-            free_ends=as_numbers(free_ends),
+            free_ends=as_numbers(free_ends.found),
         )
 
+    # ---- nodes
+
     def _make_nodes(self, found: SpanFrames, sampled: set[tuple[int, int]]) -> None:
-        spans = self._spans
-        families = np.array([self._family_of(row) for row in range(len(self._up))], dtype=np.int64)
-        are_used = np.bincount(spans.row, minlength=len(families)) > 0
-        opened = set(families[are_used & (self._openers != NOTHING)].tolist())
-        guesses = FrameGuesses(self._nodes.groups, found, spans.row, families, opened)
-        made: dict[tuple[int, int, int], int] = {}
-        until = np.full(len(spans.threads), np.iinfo(np.int64).min)
-        for begin in range(0, len(spans.row), _AT_ONCE):
-            places = np.arange(begin, min(begin + _AT_ONCE, len(spans.row)))
-            group = np.zeros(len(places), dtype=np.int64)
-            for number in np.unique(spans.thread[places]).tolist():
-                key = spans.threads[number]
-                if key not in sampled:
+        """Give all spans their nodes, and sum by node what they measured."""
+        threads = self._spans.threads
+        guesses = self._guesses(found)
+        roots = np.array([self._nodes.root(process) for process, _ in threads], dtype=np.int64)
+        made = SpanNodes(self._spans, roots, self._node_below)
+        until = np.full(len(threads), np.iinfo(np.int64).min)
+        keys = np.sort(np.array(list(self._rows), dtype=np.int64))
+        for spans in self._spans.chunks(("parent_id", "path_id", "start_ns", "own_ns", "thread")):
+            ids, thread = spans["span_id"], spans["thread"]
+            row = self._row_of_number[spans["path_id"]]
+            group = np.zeros(len(ids), dtype=np.int64)
+            for number in np.unique(thread).tolist():
+                if threads[number] not in sampled:
                     continue
-                own = np.flatnonzero(spans.thread[places] == number)
-                start = spans.start_ns[places[own]]
-                end = start + spans.duration_ns[places[own]]
-                latest = np.maximum.accumulate(np.concatenate([[until[number]], end]))
+                own = np.flatnonzero(thread == number)
+                start = spans["start_ns"][own]
+                end = start + spans["duration_ns"][own]
+                latest = np.maximum.accumulate(np.concatenate([until[number : number + 1], end]))
                 until[number] = latest[-1]
-                group[own] = guesses.above(key, places[own], start, end > latest[:-1])
-            self._make_nodes_of(places, group, made)
+                group[own] = guesses.above(threads[number], ids[own], row[own], start, end > latest[:-1])
+            node = made.make(ids, spans["parent_id"], thread, group, row)
+            self._add_up(node, spans)
+            kinds = distinct(node, thread)
+            for at in kinds.first.tolist():
+                self._nodes.thread_ids[int(node[at])].add(threads[thread[at]][1])
+            at = np.flatnonzero(np.isin(ids, keys[slice(*np.searchsorted(keys, (ids[0], ids[-1] + 1)))]))
+            self._node_of.update(zip(ids[at].tolist(), node[at].tolist(), strict=True))
 
-    def _make_nodes_of(
-        self,
-        places: npt.NDArray[np.int64],
-        group: npt.NDArray[np.int64],
-        made: dict[tuple[int, int, int], int],
-    ) -> None:
-        """Make the nodes of spans that follow each other, those of the outer ones first."""
-        spans, first = self._spans, places[0]
-        outer = spans.outer[places].astype(np.int64)
-        roots = np.array([self._nodes.root(process) for process, _ in spans.threads], dtype=np.int64)
-        outer[outer >= places] = NOTHING
-        base = np.where(outer < 0, roots[spans.thread[places]], NOTHING)
-        is_known = (outer >= 0) & (outer < first)
-        base[is_known] = self._node_of_span[outer[is_known]]
-        row = spans.row[places].astype(np.int64)
-        for level in levels_of(np.maximum(outer - first, NOTHING)):
-            inner = level[base[level] < 0]
-            base[inner] = self._node_of_span[outer[inner]]
-            kinds = distinct(base[level], group[level], row[level])
-            nodes = np.empty(len(kinds.first), dtype=np.int64)
-            for number in np.argsort(kinds.first).tolist():
-                at = level[kinds.first[number]]
-                key = (int(base[at]), int(group[at]), int(row[at]))
-                node = made.get(key)
-                if node is None:
-                    node = made[key] = self._node_below(key[0], self._nodes.groups.frames[key[1]], key[2])
-                nodes[number] = node
-            self._node_of_span[places[level]] = nodes[kinds.number]
-        kinds = distinct(self._node_of_span[places], spans.thread[places])
-        for at in places[kinds.first].tolist():
-            self._nodes.thread_ids[int(self._node_of_span[at])].add(spans.threads[spans.thread[at]][1])
+    def _guesses(self, found: SpanFrames) -> FrameGuesses:
+        families = np.array([self._family_of(row) for row in range(len(self._up))], dtype=np.int64)
+        are_opened = (self._tree["calls"] > 0) & (self._openers != NOTHING)
+        return FrameGuesses(
+            self._nodes.groups, found, self._rows, families, set(families[are_opened].tolist())
+        )
 
-    def _add_up(self) -> npt.NDArray[Any]:
-        """Sum what the spans measured by node; returns their nodes, in the order they were given."""
-        spans, nodes = self._spans, self._node_of_span
-        given_nodes = np.empty_like(nodes)
-        given_nodes[spans.order] = nodes
-        own_ns = self._given["own_ns"]
-        own, total, calls = (np.zeros(len(self._nodes.parent), dtype=np.int64) for _ in range(3))
-        for part in parts(len(nodes)):
-            np.add.at(calls, nodes[part], 1)
-            np.add.at(total, nodes[part], spans.duration_ns[part])
-            np.add.at(own, given_nodes[part], own_ns[part])
+    def _add_up(self, node: npt.NDArray[np.int64], spans: Columns) -> None:
+        nodes, number = np.unique(node, return_inverse=True)
+        calls, total, own = (np.zeros(len(nodes), dtype=np.int64) for _ in range(3))
+        np.add.at(calls, number, 1)
+        np.add.at(total, number, spans["duration_ns"])
+        np.add.at(own, number, spans["own_ns"])
         for name, column in (("calls", calls), ("total_ns", total), ("own_ns", own)):
-            self._nodes.sums[name] = column.tolist()
-        return given_nodes
+            sums = self._nodes.sums[name]
+            for at, value in zip(nodes.tolist(), column.tolist(), strict=True):
+                sums[at] += value
 
     def _family_of(self, row: int) -> int:
         """Return the group that gathers a row, as `backward` does: they are called from the same places."""
@@ -206,7 +192,7 @@ class _Merge:
             row = self._up[row]
         return row
 
-    def _node_below(self, base: int, frames: Frames, row: int) -> int:
+    def _node_below(self, base: int, group: int, row: int) -> int:
         """Return the node of a row below `base` and frames; where it is elsewhere, without frames."""
         chain = []
         while row >= 0 and row != self._nodes.row[base]:
@@ -216,7 +202,7 @@ class _Merge:
         if row < 0:
             node = self._nodes.child(-1, chain.pop(), -1)
         else:
-            for frame in frames:
+            for frame in self._nodes.groups.frames[group]:
                 node = self._nodes.child(node, FRAME, frame)
         for below in reversed(chain):
             node = self._nodes.child(node, below, -1)

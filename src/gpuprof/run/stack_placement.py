@@ -52,16 +52,11 @@ class SpanFrames:
     """The frames around spans by the spans' keys, from samples; the numbers are those of groups."""
 
     # Of each span that a sample met and whose boundary is known: the frames between its parent and it.
-    above: array[int]
+    above: dict[int, int] = field(default_factory=dict)
     # By thread: the moments of its samples, and the frames above all spans in each.
     outer: dict[tuple[int, int], tuple[MutableSequence[int], MutableSequence[int]]] = field(
         default_factory=dict
     )
-
-    @classmethod
-    def of(cls, count: int) -> SpanFrames:
-        """Return it for spans that nothing is known of."""
-        return cls(array("i", [NOTHING]) * count)
 
 
 @dataclass(slots=True)
@@ -220,7 +215,7 @@ class Placement:
             groups = self._groups(frames, opened)
             is_whole = frames[:1] == self._outermost
             for place, group in zip(opened, groups, strict=False):
-                if self._lengths[place] >= 0 and (is_whole or found.above[keys[place]] == NOTHING):
+                if self._lengths[place] >= 0 and (is_whole or keys[place] not in found.above):
                     found.above[keys[place]] = group
             if is_whole:
                 moments.append(moment)

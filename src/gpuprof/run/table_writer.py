@@ -245,10 +245,11 @@ class TableWriter:
         import numpy as np
 
         tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves, self._layer_times)
-        kept, path_ids = self._kept_spans, None
+        kept, row_of_node = self._kept_spans, None
         if stacks is not None and len(stacks):
             spans = kept if kept is not None else StoredSpans(self._target)
-            tree, names, path_ids = with_python_frames(tree, names, decoded["tree"]["number"], spans, stacks)
+            numbers = decoded["tree"]["number"]
+            tree, names, row_of_node = with_python_frames(tree, names, numbers, spans, stacks)
         self._merged_tree = tree, names
         self.add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
@@ -258,7 +259,7 @@ class TableWriter:
         with self._registered("batch", columns):
             self._write("call_tree", 0, _TREE_QUERY)
         if kept is not None:
-            for batch in kept.batches(path_ids):
+            for batch in kept.batches(row_of_node):
                 self._write_spans(batch)
 
     def add_names(self, names: list[str]) -> None:
