@@ -25,6 +25,8 @@ from benchmarks._measure import Entry, Figure, Role, Row, Settings
 
 Results = dict[str, list[dict[str, Any]]]
 _PARTS = ("RssAnon", "RssFile", "RssShmem")
+_SAMPLED = "gpuprof_sampled"
+_WITH_SAMPLES = "gpuprof with Python samples, as gpuprof run"
 _FULL = 1_000_000
 _MOST_OF_PEERS = 3 * _FULL
 
@@ -37,12 +39,12 @@ def million_rows(settings: Settings) -> list[Row]:
     operators = forwards * per_forward
     # torch.profiler keeps its operators in memory: 10M are more than most machines have.
     peers = ["torch.profiler"] if operators < _MOST_OF_PEERS else []
-    launches = ["bare", "gpuprof", *peers] * settings.launches
+    launches = ["bare", "gpuprof", _SAMPLED, *peers] * settings.launches
     launches += ["key_averages"] * (1 if settings.slow and peers else 0)
     results: Results = {name: [] for name in launches}
     for name in random.Random(settings.seed).sample(launches, len(launches)):
         results[name].append(_launch(name, forwards, settings.folder))
-    _check(results["gpuprof"], operators)
+    _check(results["gpuprof"] + results[_SAMPLED], operators)
     return [make(results, operators) for make in (_loop_row, _finish_row, _memory_row, _disk_row)]
 
 
@@ -54,6 +56,7 @@ def _check(results: Sequence[dict[str, Any]], operators: int) -> None:
 
 def _loop_row(results: Results, operators: int) -> Row:
     others = [
+        _entry(_WITH_SAMPLES, results, _SAMPLED, _extra_loop, "scale"),
         _entry("torch.profiler", results, "torch.profiler", _extra_loop),
         _entry("bare again: what is not resolved", results, "bare", _extra_loop, "scale"),
     ]
@@ -63,6 +66,7 @@ def _loop_row(results: Results, operators: int) -> Row:
 
 def _finish_row(results: Results, operators: int) -> Row:
     others = [
+        _entry(_WITH_SAMPLES, results, _SAMPLED, _finish, "scale"),
         _entry(
             "torch.profiler: stop alone",
             results,
@@ -97,6 +101,7 @@ def _memory_row(results: Results, operators: int) -> Row:
 
     high_water = above("memory_high_water_kb")
     others = [
+        _entry(_WITH_SAMPLES, results, _SAMPLED, high_water, "scale"),
         _entry("torch.profiler: stopped", results, "torch.profiler", above("memory_when_stopped_kb")),
         _entry("torch.profiler: exported", results, "torch.profiler", high_water),
         _entry("torch.profiler: key_averages", results, "key_averages", high_water),
@@ -116,7 +121,10 @@ def _disk_row(results: Results, operators: int) -> Row:
     def size(each: dict[str, Any]) -> float:
         return float(each["disk_bytes"]) / 1e6
 
-    others = [_entry("torch.profiler: chrome trace", results, "torch.profiler", size)]
+    others = [
+        _entry(_WITH_SAMPLES, results, _SAMPLED, size, "scale"),
+        _entry("torch.profiler: chrome trace", results, "torch.profiler", size),
+    ]
     measured = _figure(results, "gpuprof", size)
     budget = _budget(operators, 15, 55)
     return _row("disk", "closed run on disk", "MB", operators, measured, budget, others)

@@ -10,6 +10,7 @@ and prints what it measured as JSON.
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import sys
@@ -22,7 +23,7 @@ from typing import Any
 
 def main(contestant: str, forwards: int, folder: str) -> None:
     """Measure one contestant and print the result."""
-    if contestant == "gpuprof":
+    if contestant in ("gpuprof", "gpuprof_sampled"):
         import gpuprof  # noqa: F401 - before torch, as `gpuprof run` has it; the others go without
     import torch
 
@@ -54,11 +55,11 @@ def _run_bare(loop: Callable[[], float], _folder: Path) -> dict[str, Any]:
     return {"loop_s": loop()}
 
 
-def _run_gpuprof(loop: Callable[[], float], folder: Path) -> dict[str, Any]:
+def _run_gpuprof(loop: Callable[[], float], folder: Path, *, python: bool = False) -> dict[str, Any]:
     import gpuprof
 
-    path = folder / "million.gpuprof"
-    block = gpuprof.profile(out=path, layers=False)
+    path = folder / f"million-{python}.gpuprof"
+    block = gpuprof.profile(out=path, layers=False, python=python)
     begin = time.perf_counter()
     block.__enter__()
     start_s = time.perf_counter() - begin
@@ -115,6 +116,7 @@ def _export(profiler: Any, folder: Path) -> dict[str, Any]:
 _CONTESTANTS: dict[str, Callable[[Callable[[], float], Path], dict[str, Any]]] = {
     "bare": _run_bare,
     "gpuprof": _run_gpuprof,
+    "gpuprof_sampled": functools.partial(_run_gpuprof, python=True),
     "torch.profiler": _run_torch_profiler,
     "key_averages": _run_key_averages,
 }

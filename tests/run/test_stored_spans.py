@@ -41,27 +41,29 @@ def test_spans_come_back_by_id(tmp_path: Path) -> None:
         spans.append(8, batch((6, 70, 3)))
         assert list(tmp_path.glob("run/*")) == []
         assert spans.threads == [(7, 70), (8, 70)]
-        first, second = spans.batches(None)
+        (chunk,) = spans.chunks()
+        first, second = spans.rows_of(chunk)
         assert {name: column.tolist() for name, column in first.items()} == {
             "span_id": [0, 1, 2, 5],
             "start_ns": [10, 11, 12, 15],
             "duration_ns": [0, 2, 4, 10],
             "kind": [0, 1, 2, 5],
+            "own_ns": [0, 1, 2, 5],
             "process_id": [7] * 4,
             "thread_id": [70] * 4,
         }
         assert (second["span_id"].tolist(), second["process_id"].tolist()) == ([6], [8])
 
 
-def test_paths_are_those_of_the_nodes(tmp_path: Path) -> None:
+def test_nodes_are_kept_by_id(tmp_path: Path) -> None:
     with StoredSpans(tmp_path) as spans:
         spans.append(7, batch((0, 70, 1), (2, 70, 2)))
         spans.append(7, batch((4, 70, 3)))
         spans.add_nodes(np.array([0, 2]), np.array([1, 0], dtype=np.int32))
         spans.add_nodes(np.array([4]), np.array([1], dtype=np.int32))
         assert spans.nodes_of([0, 1, 4]) == [1, -1, 1]
-        (found,) = spans.batches(np.array([30, 40]))
-        assert found["path_id"].tolist() == [40, 30, 40]
+        (chunk,) = spans.chunks()
+        assert "node" not in chunk
 
 
 def test_a_thread_whose_id_was_given_twice_is_in_the_order_of_time(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_spans_of_any_order_of_ends_and_any_batches(
             count = data.draw(st.integers(1, 9))
             spans.append(7, batch(*((each, thread_of[each], each) for each in ids[at : at + count])))
             at += count
-        found = [each for part in spans.batches(None) for each in part["span_id"].tolist()]
+        found = [each for part in spans.chunks() for each in part["span_id"].tolist()]
         assert found == sorted(ids)
         for place, (_, thread) in enumerate(spans.threads):
             of_thread = [each for part in spans.of_thread(place, []) for each in part["span_id"].tolist()]
@@ -111,7 +113,7 @@ def test_spans_of_any_order_of_ends_and_any_batches(
 
 def test_without_a_batch_there_are_no_spans(tmp_path: Path) -> None:
     with StoredSpans(tmp_path) as spans:
-        assert list(spans.batches(None)) == list(spans.chunks(["start_ns"])) == []
+        assert list(spans.chunks()) == []
 
 
 def steps_of_two_spans(spans: StoredSpans) -> Program:
@@ -137,9 +139,13 @@ def test_memory_does_not_grow_with_the_spans(tmp_path: Path) -> None:
     with StoredSpans(tmp_path) as spans:
         program = steps_of_two_spans(spans)
         tree, names, numbers, _ = program.tree()
-        *_, row_of_node = with_python_frames(tree, names, numbers, spans, program.stacks)
-        paths = [np.bincount(each["path_id"], minlength=9) for each in spans.batches(row_of_node)]
+        paths = np.zeros(9, dtype=np.int64)
+
+        def count(rows: dict[str, npt.NDArray[Any]]) -> None:
+            np.add.at(paths, rows["path_id"], 1)
+
+        with_python_frames(tree, names, numbers, spans, program.stacks, count)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert sorted(np.sum(paths, axis=0).tolist())[-2:] == [STEPS, STEPS]
+    assert sorted(paths.tolist())[-2:] == [STEPS, STEPS]
     assert peak < 20_000_000

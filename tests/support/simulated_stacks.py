@@ -116,7 +116,7 @@ class Program:
         return columns, names, np.array(order), spans
 
     def with_frames(self) -> tuple[dict[str, np.ndarray], list[str], np.ndarray]:
-        """Return columns and names of the tree with Python's frames, and the row of each span."""
+        """Return columns and names of the tree with Python's frames, and the number of each span."""
         *tree, spans = self.tree()
         with TemporaryDirectory() as folder, StoredSpans(Path(folder)) as stored:
             # Spans come as they end.
@@ -124,9 +124,9 @@ class Program:
             for part in np.array_split(order, 3):
                 if len(part):
                     stored.append(7, {name: column[part] for name, column in spans.items()})
-            columns, names, row_of_node = with_python_frames(*tree, stored, self.stacks)
-            batches = list(stored.batches(row_of_node))
-        return columns, names, np.concatenate([each["path_id"] for each in batches] or [row_of_node[:0]])
+            batches: list[dict[str, np.ndarray]] = [{"path_id": np.empty(0, dtype=np.int64)}]
+            columns, names = with_python_frames(*tree, stored, self.stacks, batches.append)
+        return columns, names, np.concatenate([each["path_id"] for each in batches])
 
     def merged(self) -> dict[str, tuple[int, int, int]]:
         """Return calls, total and self time by path."""

@@ -9,6 +9,7 @@ A thread's wait is a leaf of its own kind below the function that waits. Waits o
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from gpuprof.run.frame_guesses import FrameGuesses, as_numbers
 from gpuprof.run.frame_tree import FRAME, PYTHON, UNCOUNTED, WAIT, WAITING, FrameTree
 from gpuprof.run.sampled_spans import LastEnds, SampledSpans, SpanChooser
 from gpuprof.run.span_boundaries import NOTHING, ThreadSpans, opener_of
-from gpuprof.run.span_nodes import SpanNodes, distinct
+from gpuprof.run.span_nodes import SpanNodes
 from gpuprof.run.stack_placement import Placement, SpanFrames, moments_of, shared
 from gpuprof.run.stacks import Stacks, ThreadStacks
 from gpuprof.run.stored_spans import StoredSpans
@@ -34,18 +35,23 @@ _LEAVES = tuple(KINDS.index(kind) for kind in ("kernel", "transfer"))
 
 
 def with_python_frames(
-    tree: Columns, names: list[str], numbers: npt.NDArray[Any], spans: StoredSpans, stacks: Stacks
-) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
-    """Return the tree's columns and names with the frames of `stacks`, and the row of each node of `spans`.
+    tree: Columns,
+    names: list[str],
+    numbers: npt.NDArray[Any],
+    spans: StoredSpans,
+    stacks: Stacks,
+    write_spans: Callable[[Columns], None],
+) -> tuple[Columns, list[str]]:
+    """Return the tree's columns and names with the frames of `stacks`; write the spans of each process.
 
-    A node that was reached from several functions has several rows: the new numbers are places of rows.
+    A node that was reached from several functions has several rows, each with a number of its own.
     `numbers` are those of the tree's nodes, leaves aside, in their order. `spans` has the columns parent_id,
-    path_id (a number), start_ns, duration_ns, own_ns; the nodes of its spans are added to it.
+    path_id (a number), start_ns, duration_ns, own_ns; written spans have the new numbers.
     """
     kept = np.flatnonzero(~np.isin(tree["kind"], _LEAVES))
     row_of_number = np.full(int(numbers.max(initial=0)) + 1, -1, dtype=np.int64)
     row_of_number[numbers] = kept
-    return _Merge(tree, names, spans, row_of_number, stacks).merged()
+    return _Merge(tree, names, spans, row_of_number, stacks).merged(write_spans)
 
 
 class _Merge:
@@ -71,16 +77,16 @@ class _Merge:
             int(tree["process_id"][row]): int(row) for row in np.flatnonzero(tree["parent"] < 0)[::-1]
         }
         self._nodes = FrameTree(stacks, self._roots)
-        # Of the spans that samples can tell from each other.
+        # Of the spans that samples distinguish.
         self._rows: dict[int, int] = {}
         self._node_of: dict[int, int] = {}
 
-    def merged(self) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
+    def merged(self, write_spans: Callable[[Columns], None]) -> tuple[Columns, list[str]]:
         placements = self._place()
         found = SpanFrames()
         for placement in placements.values():
             placement.add_to(found)
-        self._make_nodes(found, set(placements))
+        self._make_nodes(found, set(placements), write_spans)
         self._share_out()
         for key, placement in placements.items():
             self._nodes.add_frame_times(*key, placement, self._node_of)
@@ -101,7 +107,7 @@ class _Merge:
         }
 
     def _thread_spans(self, number: int | None, stacks: ThreadStacks) -> ThreadSpans:
-        """Return those spans of a thread that its samples can tell from each other."""
+        """Return the spans of a thread that its samples distinguish."""
         if number is None:
             return ThreadSpans()
         t_ns, duration = (np.array(column, dtype=np.int64) for column in (stacks.t_ns, stacks.duration_ns))
@@ -138,7 +144,9 @@ class _Merge:
 
     # ---- nodes
 
-    def _make_nodes(self, found: SpanFrames, sampled: set[tuple[int, int]]) -> None:
+    def _make_nodes(
+        self, found: SpanFrames, sampled: set[tuple[int, int]], write_spans: Callable[[Columns], None]
+    ) -> None:
         """Give all spans their nodes, and sum by node what they measured."""
         threads = self._spans.threads
         guesses = self._guesses(found)
@@ -146,24 +154,26 @@ class _Merge:
         made = SpanNodes(self._spans, roots, self._node_below)
         until = np.full(len(threads), np.iinfo(np.int64).min)
         keys = np.sort(np.array(list(self._rows), dtype=np.int64))
-        for spans in self._spans.chunks(("parent_id", "path_id", "start_ns", "own_ns", "thread")):
+        for spans in self._spans.chunks():
             ids, thread = spans["span_id"], spans["thread"]
             row = self._row_of_number[spans["path_id"]]
             group = np.zeros(len(ids), dtype=np.int64)
-            for number in np.unique(thread).tolist():
+            of_threads = [(number, np.flatnonzero(thread == number)) for number in np.unique(thread).tolist()]
+            for number, own in of_threads:
                 if threads[number] not in sampled:
                     continue
-                own = np.flatnonzero(thread == number)
                 start = spans["start_ns"][own]
                 end = start + spans["duration_ns"][own]
                 latest = np.maximum.accumulate(np.concatenate([until[number : number + 1], end]))
                 until[number] = latest[-1]
                 group[own] = guesses.above(threads[number], ids[own], row[own], start, end > latest[:-1])
             node = made.make(ids, spans["parent_id"], thread, group, row)
+            for number, own in of_threads:
+                for each in np.flatnonzero(np.bincount(node[own])).tolist():
+                    self._nodes.thread_ids[each].add(threads[number][1])
             self._add_up(node, spans)
-            kinds = distinct(node, thread)
-            for at in kinds.first.tolist():
-                self._nodes.thread_ids[int(node[at])].add(threads[thread[at]][1])
+            for rows in self._spans.rows_of({**spans, "path_id": node}):
+                write_spans(rows)
             at = np.flatnonzero(np.isin(ids, keys[slice(*np.searchsorted(keys, (ids[0], ids[-1] + 1)))]))
             self._node_of.update(zip(ids[at].tolist(), node[at].tolist(), strict=True))
 
@@ -175,14 +185,14 @@ class _Merge:
         )
 
     def _add_up(self, node: npt.NDArray[np.int64], spans: Columns) -> None:
-        nodes, number = np.unique(node, return_inverse=True)
-        calls, total, own = (np.zeros(len(nodes), dtype=np.int64) for _ in range(3))
-        np.add.at(calls, number, 1)
-        np.add.at(total, number, spans["duration_ns"])
-        np.add.at(own, number, spans["own_ns"])
+        calls = np.bincount(node)
+        total, own = np.zeros_like(calls), np.zeros_like(calls)
+        np.add.at(total, node, spans["duration_ns"])
+        np.add.at(own, node, spans["own_ns"])
+        met = np.flatnonzero(calls)
         for name, column in (("calls", calls), ("total_ns", total), ("own_ns", own)):
             sums = self._nodes.sums[name]
-            for at, value in zip(nodes.tolist(), column.tolist(), strict=True):
+            for at, value in zip(met.tolist(), column[met].tolist(), strict=True):
                 sums[at] += value
 
     def _family_of(self, row: int) -> int:
@@ -243,8 +253,8 @@ class _Merge:
 
     # ---- the new tree
 
-    def _columns(self) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
-        """Return the columns and names of the new tree, and the row of each node."""
+    def _columns(self) -> tuple[Columns, list[str]]:
+        """Return the columns and names of the new tree."""
         order = np.array(self._nodes.preorder(), dtype=np.int64)
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
@@ -266,8 +276,8 @@ class _Merge:
             "gpu_ns": sums["gpu_ns"] if known_gpu else np.full(len(order), -1, dtype=np.int64),
         }
         is_call = ~is_frame & ~np.isin(columns["kind"], _LEAVES)
-        columns["number"] = np.where(is_call, np.arange(len(order)), -1)
-        return columns, names, place
+        columns["number"] = np.where(is_call, order, -1)
+        return columns, names
 
     def _kind_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         sampled = np.where(rows == WAIT, WAITING, PYTHON)

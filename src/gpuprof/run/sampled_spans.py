@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The spans of a thread that its samples can tell from each other: a few for each sample.
+"""The spans of a thread that its samples distinguish: a few for each sample.
 
 A program has thousands of spans between two samples. In a sample are the spans that were open at its moment,
 and the time of its window in which none of their own inner spans ran. So of all other spans only the time is

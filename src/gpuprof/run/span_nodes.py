@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Ints = npt.NDArray[np.int64]
+
+_LIMIT = 1 << 31  # of nodes, groups and rows
 
 
 class SpanNodes:
@@ -28,7 +30,9 @@ class SpanNodes:
         self._spans = spans
         self._roots = roots
         self._node_below = node_below
-        self._made: dict[tuple[int, int, int], int] = {}
+        self._pairs: list[tuple[int, int]] = []  # group and row
+        self._number_of_pair = _Known(self._add_pair)
+        self._node_of_pair = _Known(self._add_node)
 
     def make(self, ids: Ints, parent_ids: Ints, thread: npt.NDArray[Any], group: Ints, row: Ints) -> Ints:
         """Return the nodes of these spans, which follow those of the call before."""
@@ -39,46 +43,50 @@ class SpanNodes:
         outer, number = np.unique(parent_ids[earlier], return_inverse=True)
         known = np.array(self._spans.nodes_of(outer.tolist()), dtype=np.int64)[number]
         base[earlier] = np.where(known < 0, base[earlier], known)
+        pair = self._number_of_pair.of(group * _LIMIT + row)
         node = np.empty(len(ids), dtype=np.int64)
         for level in levels_of(around):
             inner = level[base[level] < 0]
             base[inner] = node[around[inner]]
-            node[level] = self._nodes_of(base[level], group[level], row[level])
+            node[level] = self._node_of_pair.of(base[level] * _LIMIT + pair[level])
         self._spans.add_nodes(ids, node.astype(np.int32))
         return node
 
-    def _nodes_of(self, base: Ints, group: Ints, row: Ints) -> Ints:
-        kinds = distinct(base, group, row)
-        nodes = np.empty(len(kinds.first), dtype=np.int64)
-        for number in np.argsort(kinds.first).tolist():
-            at = kinds.first[number]
-            key = (int(base[at]), int(group[at]), int(row[at]))
-            node = self._made.get(key)
-            if node is None:
-                node = self._made[key] = self._node_below(*key)
-            nodes[number] = node
-        return nodes[kinds.number]
+    def _add_pair(self, key: int) -> int:
+        self._pairs.append(divmod(key, _LIMIT))
+        return len(self._pairs) - 1
+
+    def _add_node(self, key: int) -> int:
+        base, pair = divmod(key, _LIMIT)
+        return self._node_below(base, *self._pairs[pair])
 
 
-class Distinct(NamedTuple):
-    """Which rows of some columns are equal."""
+class _Known:
+    """A number for each key. `make` gives those of new keys, in the order in which they are met."""
 
-    first: npt.NDArray[np.int64]  # the place of the first of each kind
-    number: npt.NDArray[np.int64]  # by row, the kind
+    def __init__(self, make: Callable[[int], int]) -> None:
+        self._make = make
+        # Keys are sorted; -1 is none.
+        self._keys = np.full(1, -1, dtype=np.int64)
+        self._numbers = np.full(1, -1, dtype=np.int64)
 
+    def of(self, keys: Ints) -> Ints:
+        """Return the numbers of keys."""
+        place = self._places(keys)
+        if len(new := np.flatnonzero(self._keys[place] != keys)):
+            fresh, first = np.unique(keys[new], return_index=True)
+            numbers = np.empty(len(fresh), dtype=np.int64)
+            for at in np.argsort(first).tolist():
+                numbers[at] = self._make(int(fresh[at]))
+            before = np.searchsorted(self._keys, fresh)
+            self._keys = np.insert(self._keys, before, fresh)
+            self._numbers = np.insert(self._numbers, before, numbers)
+            place = self._places(keys)
+        return self._numbers[place]
 
-def distinct(*columns: npt.NDArray[Any]) -> Distinct:
-    """Find equal rows in columns of numbers from 0 on."""
-    key, size = columns[0].astype(np.int64), int(columns[0].max(initial=0)) + 1
-    for column in columns[1:]:
-        width = int(column.max(initial=0)) + 1
-        if size * width >= 1 << 62:
-            kinds, key = np.unique(key, return_inverse=True)
-            size = len(kinds)
-        key = key * width + column
-        size *= width
-    _, first, number = np.unique(key, return_index=True, return_inverse=True)
-    return Distinct(first, number)
+    def _places(self, keys: Ints) -> Ints:
+        places: Ints = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return places
 
 
 def levels_of(outer: Ints) -> list[Ints]:

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     Columns = dict[str, npt.NDArray[Any]]
 
-AT_ONCE = 1 << 16  # spans that are read together
+AT_ONCE = 1 << 15  # spans that are read together
 _ABSENT = -1  # the duration at the place of an id that no span has
+_NODE = "node"
 _NEAR = 1 << 12  # places between two spans that are still written together
 
 
@@ -139,30 +140,24 @@ class StoredSpans:
                 return int(starts[0])
         return 0
 
-    def chunks(self, names: Sequence[str]) -> Iterator[Columns]:
-        """Yield columns of all spans in the order of their ids, and the ids."""
+    def chunks(self) -> Iterator[Columns]:
+        """Yield the columns of all spans in the order of their ids, with `thread`, a place in `threads`."""
+        names = [name for name in self._files if name != _NODE]
         for part in _parts(IdRange(0, self._end)):
             columns = self._present(part, names)
             if len(columns["span_id"]):
                 yield columns
 
-    def batches(self, row_of_node: npt.NDArray[Any] | None) -> Iterator[Columns]:
-        """Yield all columns, of one process at a time; paths are those of the nodes, if there are any."""
+    def rows_of(self, chunk: Columns) -> Iterator[Columns]:
+        """Yield a chunk with process_id and thread_id in place of its threads, of one process at a time."""
         import numpy as np
 
         processes, threads = np.array(self.threads, dtype=np.int64).reshape(-1, 2).T
-        for columns in self.chunks([name for name in self._files if name != "own_ns"]):
-            thread = columns.pop("thread")
-            if row_of_node is not None:
-                columns["path_id"] = row_of_node[columns.pop("node")]
-            columns["process_id"], columns["thread_id"] = processes[thread], threads[thread]
-            changes = np.flatnonzero(np.diff(columns["process_id"])) + 1
-            if len(changes) == 0:
-                yield columns
-                continue
-            parts = {name: np.split(column, changes) for name, column in columns.items()}
-            for at in range(len(changes) + 1):
-                yield {name: split[at] for name, split in parts.items()}
+        columns = {name: column for name, column in chunk.items() if name != "thread"}
+        columns["process_id"], columns["thread_id"] = processes[chunk["thread"]], threads[chunk["thread"]]
+        changes = np.flatnonzero(np.diff(columns["process_id"])) + 1
+        for begin, end in zip([0, *changes], [*changes, len(chunk["thread"])], strict=True):
+            yield {name: column[begin:end] for name, column in columns.items()}
 
     def _present(self, part: IdRange, names: Sequence[str]) -> Columns:
         import numpy as np
@@ -189,11 +184,11 @@ class StoredSpans:
         first, end = int(ids[0]), int(ids[-1]) + 1
         block = np.full(end - first, _ABSENT, dtype=nodes.dtype)
         block[ids - first] = nodes
-        self._write("node", first, block)
+        self._write(_NODE, first, block)
 
     def nodes_of(self, ids: Sequence[int]) -> list[int]:
         """Return the nodes that were kept of these spans; -1 for ids that no span has."""
-        return [int(self.column("node", each, each + 1)[0]) for each in ids]
+        return [int(self.column(_NODE, each, each + 1)[0]) for each in ids]
 
     # ---- files
 

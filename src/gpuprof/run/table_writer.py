@@ -245,11 +245,13 @@ class TableWriter:
         import numpy as np
 
         tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves, self._layer_times)
-        kept, row_of_node = self._kept_spans, None
+        kept, numbers = self._kept_spans, decoded["tree"]["number"]
         if stacks is not None and len(stacks):
             spans = kept if kept is not None else StoredSpans(self._target)
-            numbers = decoded["tree"]["number"]
-            tree, names, row_of_node = with_python_frames(tree, names, numbers, spans, stacks)
+            tree, names = with_python_frames(tree, names, numbers, spans, stacks, self._write_spans)
+        elif kept is not None:
+            for rows in (rows for chunk in kept.chunks() for rows in kept.rows_of(chunk)):
+                self._write_spans(rows)
         self._merged_tree = tree, names
         self.add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
@@ -258,9 +260,6 @@ class TableWriter:
         columns["name_id"] = columns.pop("name").astype(np.uint32) + 1
         with self._registered("batch", columns):
             self._write("call_tree", 0, _TREE_QUERY)
-        if kept is not None:
-            for batch in kept.batches(row_of_node):
-                self._write_spans(batch)
 
     def add_names(self, names: list[str]) -> None:
         """Take in names; their ids count from 1 in the order in which they come."""
