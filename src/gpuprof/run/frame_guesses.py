@@ -39,7 +39,6 @@ class FrameGuesses:
             thread: tuple(np.array(column, dtype=np.int64) for column in columns)
             for thread, columns in found.outer.items()
         }
-        self._families = families
         self._opened = opened
         self._known: dict[tuple[int, int, int], int] = {}
         self._ways: defaultdict[int, dict[Frames, int]] = defaultdict(dict)
@@ -51,6 +50,8 @@ class FrameGuesses:
             ways = self._ways[family]
             if len(ways) < MOST_WAYS:
                 ways[groups.frames[group]] = count
+        # All families of which nothing was seen have the same guesses.
+        self._families = np.where(np.isin(families, list(self._ways)), families, NOTHING)
 
     def above(
         self,
@@ -73,14 +74,15 @@ class FrameGuesses:
         moments, outer = self._outer[thread]
         after = np.searchsorted(moments, start_ns[unmet])
         is_between = is_outermost[unmet] & (after > 0) & (after < len(moments))
-        # Spans of a row between the same two samples have the same guess.
+        # Spans of a family between the same two samples have the same guess.
         at = np.where(is_between, after, 0)
-        kinds, number = np.unique(rows[unmet] * (len(moments) + 1) + at, return_inverse=True)
+        family = self._families[rows[unmet]] - NOTHING
+        kinds, number = np.unique(family * (len(moments) + 1) + at, return_inverse=True)
         guesses = [
-            self._guess_once(
-                int(self._families[row]), *((outer[at - 1], outer[at]) if at else (NOTHING, NOTHING))
+            self._guess_once(family + NOTHING, *((outer[at - 1], outer[at]) if at else (NOTHING, NOTHING)))
+            for family, at in zip(
+                *(part.tolist() for part in np.divmod(kinds, len(moments) + 1)), strict=True
             )
-            for row, at in zip(*(part.tolist() for part in np.divmod(kinds, len(moments) + 1)), strict=True)
         ]
         found[unmet] = np.array(guesses, dtype=np.int64)[number]
         return found
