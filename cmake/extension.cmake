@@ -15,6 +15,7 @@ pybind11_add_module(_native
     csrc/bindings/bind_queue.cpp
     csrc/bindings/bind_record.cpp
     csrc/bindings/bind_replay.cpp
+    csrc/bindings/bind_span_nodes.cpp
     csrc/bindings/bind_stacks.cpp
     csrc/bindings/bind_traces.cpp
     csrc/python/call_loop.cpp

@@ -11,14 +11,6 @@ namespace gpuprof::bindings {
 
 namespace {
 
-template <typename T>
-using Column = py::array_t<T, py::array::c_style | py::array::forcecast>;
-
-template <typename T>
-std::vector<T> values_of(const Column<T>& column) {
-    return {column.data(), column.data() + column.size()};
-}
-
 py::array_t<double> simulated_latencies(const Column<double>& arrivals_s,
                                         const Column<std::int64_t>& in_service,
                                         const Column<std::int64_t>& begin, const Column<double>& seconds,

@@ -18,16 +18,6 @@ namespace py = pybind11;
 namespace gpuprof::bindings {
 namespace {
 
-template <typename T>
-using Column = py::array_t<T, py::array::c_style | py::array::forcecast>;
-
-template <typename T>
-Column<T> column(const py::dict& columns, const char* name, py::ssize_t rows) {
-    auto array = columns[name].cast<Column<T>>();
-    if (array.ndim() != 1 || array.size() != rows) throw py::value_error("the columns differ in length");
-    return array;
-}
-
 // The lanes of the last track continue in the next batch.
 struct Lanes {
     SliceLanes lanes;
@@ -77,12 +67,12 @@ py::tuple wall_times(const Column<std::int32_t>& parents, const Column<std::int6
 
 py::dict add_intervals(Nester& nester, const py::dict& columns) {
     const auto rows = static_cast<py::ssize_t>(py::len(columns["start_ns"]));
-    const auto threads = column<std::int64_t>(columns, "thread_id", rows);
-    const auto kinds = column<std::uint8_t>(columns, "kind", rows);
-    const auto roles = column<std::uint8_t>(columns, "role", rows);
-    const auto names = column<std::uint32_t>(columns, "name_id", rows);
-    const auto starts = column<std::int64_t>(columns, "start_ns", rows);
-    const auto durations = column<std::int64_t>(columns, "duration_ns", rows);
+    const auto threads = column_of<std::int64_t>(columns, "thread_id", rows);
+    const auto kinds = column_of<std::uint8_t>(columns, "kind", rows);
+    const auto roles = column_of<std::uint8_t>(columns, "role", rows);
+    const auto names = column_of<std::uint32_t>(columns, "name_id", rows);
+    const auto starts = column_of<std::int64_t>(columns, "start_ns", rows);
+    const auto durations = column_of<std::int64_t>(columns, "duration_ns", rows);
     py::array_t<std::int64_t> span_id(rows), parent_id(rows), owner_id(rows);
     py::array_t<std::int32_t> depth(rows);
     py::array_t<std::uint32_t> path_id(rows), owner_node(rows);
@@ -129,14 +119,14 @@ std::uint32_t add_track(PerfettoEncoder& encoder, const std::string& kind, const
 // end.
 void add_slices(PerfettoEncoder& encoder, const py::dict& columns) {
     const auto rows = static_cast<py::ssize_t>(py::len(columns["start_ns"]));
-    const auto tracks = column<std::uint32_t>(columns, "track", rows);
-    const auto names = column<std::uint32_t>(columns, "name_id", rows);
-    const auto categories = column<std::uint32_t>(columns, "category", rows);
-    const auto levels = column<std::int32_t>(columns, "level", rows);
-    const auto starts = column<std::int64_t>(columns, "start_ns", rows);
-    const auto durations = column<std::int64_t>(columns, "duration_ns", rows);
-    const auto ending_flows = column<std::uint64_t>(columns, "ending_flow", rows);
-    const auto flow_ends = column<std::uint64_t>(columns, "flow_end", rows);
+    const auto tracks = column_of<std::uint32_t>(columns, "track", rows);
+    const auto names = column_of<std::uint32_t>(columns, "name_id", rows);
+    const auto categories = column_of<std::uint32_t>(columns, "category", rows);
+    const auto levels = column_of<std::int32_t>(columns, "level", rows);
+    const auto starts = column_of<std::int64_t>(columns, "start_ns", rows);
+    const auto durations = column_of<std::int64_t>(columns, "duration_ns", rows);
+    const auto ending_flows = column_of<std::uint64_t>(columns, "ending_flow", rows);
+    const auto flow_ends = column_of<std::uint64_t>(columns, "flow_end", rows);
     const auto flows = columns["flows"].cast<Column<std::uint64_t>>();
     const auto flow_count = static_cast<std::uint64_t>(flows.size());
     std::uint64_t first = 0;

@@ -30,6 +30,7 @@ void bind_ceilings(pybind11::module_& module);
 void bind_load(pybind11::module_& module);
 void bind_queue(pybind11::module_& module);
 void bind_replay(pybind11::module_& module);
+void bind_span_nodes(pybind11::module_& module);
 void bind_stacks(pybind11::module_& module);
 void bind_traces(pybind11::module_& module);
 

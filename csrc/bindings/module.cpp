@@ -21,6 +21,7 @@ PYBIND11_MODULE(_native_of_main_interpreter, module) {
     gpuprof::bindings::bind_load(module);
     gpuprof::bindings::bind_queue(module);
     gpuprof::bindings::bind_replay(module);
+    gpuprof::bindings::bind_span_nodes(module);
     gpuprof::bindings::bind_stacks(module);
     gpuprof::bindings::bind_traces(module);
 }

@@ -74,6 +74,24 @@ class SliceLanes:
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]: ...
 
 @final
+class SpanNodes:
+    """Gives spans their nodes in a tree with Python's frames (csrc/analysis/span_nodes.hpp)."""
+
+    def __init__(
+        self,
+        families: npt.NDArray[Any],
+        node: Callable[[int, int, int], int],
+        group: Callable[[int, int, int], int],
+    ) -> None: ...
+    def add_thread(
+        self, root: int, moments: npt.NDArray[Any] | None = None, outer: npt.NDArray[Any] | None = None
+    ) -> None: ...
+    def add_met(self, ids: npt.NDArray[Any], groups: npt.NDArray[Any]) -> None: ...
+    def make(self, columns: dict[str, npt.NDArray[Any]]) -> npt.NDArray[np.int32]: ...
+    def sums(self) -> dict[str, npt.NDArray[np.int64]]: ...
+    def threads(self) -> list[tuple[int, int]]: ...
+
+@final
 class Nester:
     """Finds the parents of intervals (csrc/analysis/nester.hpp)."""
 

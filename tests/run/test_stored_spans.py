@@ -55,17 +55,6 @@ def test_spans_come_back_by_id(tmp_path: Path) -> None:
         assert (second["span_id"].tolist(), second["process_id"].tolist()) == ([6], [8])
 
 
-def test_nodes_are_kept_by_id(tmp_path: Path) -> None:
-    with StoredSpans(tmp_path) as spans:
-        spans.append(7, batch((0, 70, 1), (2, 70, 2)))
-        spans.append(7, batch((4, 70, 3)))
-        spans.add_nodes(np.array([0, 2]), np.array([1, 0], dtype=np.int32))
-        spans.add_nodes(np.array([4]), np.array([1], dtype=np.int32))
-        assert spans.nodes_of([0, 1, 4]) == [1, -1, 1]
-        (chunk,) = spans.chunks()
-        assert "node" not in chunk
-
-
 def test_a_thread_whose_id_was_given_twice_is_in_the_order_of_time(tmp_path: Path) -> None:
     with StoredSpans(tmp_path) as spans:
         spans.append(7, batch((0, 70, 50), (1, 70, 60)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof.run.span_boundaries import MOST_KEPT, NOTHING, common_frames, common_length, typical_frames
+from gpuprof.run.span_boundaries import NOTHING, common_frames, common_length, typical_frames
 from gpuprof.run.stack_placement import FrameGroups, SpanFrames
 from gpuprof.run.stacks import Frames
 
@@ -33,70 +33,21 @@ class FrameGuesses:
         opened: set[int],
     ) -> None:
         self._groups = groups
-        self._met = np.sort(np.array(list(found.above), dtype=np.int64))
-        self._above = np.array([found.above[key] for key in self._met.tolist()], dtype=np.int64)
-        self._outer = {
-            thread: tuple(np.array(column, dtype=np.int64) for column in columns)
-            for thread, columns in found.outer.items()
-        }
         self._opened = opened
-        self._known: dict[tuple[int, int, int], int] = {}
         self._ways: defaultdict[int, dict[Frames, int]] = defaultdict(dict)
-        rows = np.array([row_of[key] for key in self._met.tolist()], dtype=np.int64)
-        pairs = np.stack([families[rows], self._above])
-        distinct, first, counts = np.unique(pairs, axis=1, return_index=True, return_counts=True)
-        order = np.argsort(first)
-        for (family, group), count in zip(distinct[:, order].T.tolist(), counts[order].tolist(), strict=True):
-            ways = self._ways[family]
-            if len(ways) < MOST_WAYS:
-                ways[groups.frames[group]] = count
+        for key in sorted(found.above):
+            ways = self._ways[int(families[row_of[key]])]
+            frames = groups.frames[found.above[key]]
+            if frames in ways or len(ways) < MOST_WAYS:
+                ways[frames] = ways.get(frames, 0) + 1
         # All families of which nothing was seen have the same guesses.
-        self._families = np.where(np.isin(families, list(self._ways)), families, NOTHING)
+        self.families = np.where(np.isin(families, list(self._ways)), families, NOTHING)
 
-    def above(
-        self,
-        thread: tuple[int, int],
-        keys: npt.NDArray[np.int64],
-        rows: npt.NDArray[np.int64],
-        start_ns: npt.NDArray[np.int64],
-        is_outermost: npt.NDArray[np.bool_],
-    ) -> npt.NDArray[np.int64]:
-        """Return the groups above these spans of a sampled thread: from a sample, or a guess.
+    def group(self, family: int, before: int, after: int) -> int:
+        """Return the group above a span that no sample met, of one of the `families`.
 
-        Those that are outermost are guessed from the samples before and after them. `keys` are sorted.
+        For an outermost span, `before` and `after` are the groups above all spans in the samples around.
         """
-        found = np.full(len(keys), NOTHING, dtype=np.int64)
-        own = slice(*np.searchsorted(self._met, (keys[0], keys[-1] + 1)))
-        place = np.searchsorted(keys, self._met[own])
-        is_own = keys[place] == self._met[own]
-        found[place[is_own]] = self._above[own][is_own]
-        unmet = np.flatnonzero(found == NOTHING)
-        moments, outer = self._outer[thread]
-        after = np.searchsorted(moments, start_ns[unmet])
-        is_between = is_outermost[unmet] & (after > 0) & (after < len(moments))
-        # Spans of a family between the same two samples have the same guess.
-        at = np.where(is_between, after, 0)
-        family = self._families[rows[unmet]] - NOTHING
-        kinds, number = np.unique(family * (len(moments) + 1) + at, return_inverse=True)
-        guesses = [
-            self._guess_once(family + NOTHING, *((outer[at - 1], outer[at]) if at else (NOTHING, NOTHING)))
-            for family, at in zip(
-                *(part.tolist() for part in np.divmod(kinds, len(moments) + 1)), strict=True
-            )
-        ]
-        found[unmet] = np.array(guesses, dtype=np.int64)[number]
-        return found
-
-    def _guess_once(self, family: int, before: int, after: int) -> int:
-        key = (family, before, after)
-        group = self._known.get(key)
-        if group is None:
-            if len(self._known) >= MOST_KEPT:
-                self._known.clear()
-            group = self._known[key] = self._guess(*key)
-        return group
-
-    def _guess(self, family: int, before: int, after: int) -> int:
         frames = self._groups.frames
         around = None if before == NOTHING else (frames[before], frames[after])
         ways = self._ways.get(family, {})

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof import _native
 from gpuprof.run.format import KINDS
 from gpuprof.run.frame_guesses import FrameGuesses, as_numbers
 from gpuprof.run.frame_tree import FRAME, PYTHON, UNCOUNTED, WAIT, WAITING, FrameTree
 from gpuprof.run.sampled_spans import LastEnds, SampledSpans, SpanChooser
 from gpuprof.run.span_boundaries import NOTHING, ThreadSpans, opener_of
-from gpuprof.run.span_nodes import SpanNodes
 from gpuprof.run.stack_placement import Placement, SpanFrames, moments_of, shared
 from gpuprof.run.stacks import Stacks, ThreadStacks
 from gpuprof.run.stored_spans import StoredSpans
@@ -148,34 +148,28 @@ class _Merge:
         self, found: SpanFrames, sampled: set[tuple[int, int]], write_spans: Callable[[Columns], None]
     ) -> None:
         """Give all spans their nodes, and sum by node what they measured."""
-        threads = self._spans.threads
         guesses = self._guesses(found)
-        roots = np.array([self._nodes.root(process) for process, _ in threads], dtype=np.int64)
-        made = SpanNodes(self._spans, roots, self._node_below)
-        until = np.full(len(threads), np.iinfo(np.int64).min)
+        made = _native.SpanNodes(guesses.families, self._node_below, guesses.group)
+        for key in self._spans.threads:
+            samples = found.outer[key] if key in sampled else (None, None)
+            made.add_thread(self._nodes.root(key[0]), *samples)
+        met = np.array(sorted(found.above.items()), dtype=np.int64).reshape(-1, 2)
+        made.add_met(met[:, 0], met[:, 1])
         keys = np.sort(np.array(list(self._rows), dtype=np.int64))
         for spans in self._spans.chunks():
-            ids, thread = spans["span_id"], spans["thread"]
-            row = self._row_of_number[spans["path_id"]]
-            group = np.zeros(len(ids), dtype=np.int64)
-            of_threads = [(number, np.flatnonzero(thread == number)) for number in np.unique(thread).tolist()]
-            for number, own in of_threads:
-                if threads[number] not in sampled:
-                    continue
-                start = spans["start_ns"][own]
-                end = start + spans["duration_ns"][own]
-                latest = np.maximum.accumulate(np.concatenate([until[number : number + 1], end]))
-                until[number] = latest[-1]
-                group[own] = guesses.above(threads[number], ids[own], row[own], start, end > latest[:-1])
-            node = made.make(ids, spans["parent_id"], thread, group, row)
-            for number, own in of_threads:
-                for each in np.flatnonzero(np.bincount(node[own])).tolist():
-                    self._nodes.thread_ids[each].add(threads[number][1])
-            self._add_up(node, spans)
+            ids = spans["span_id"]
+            node = made.make({**spans, "row": self._row_of_number[spans["path_id"]]})
             for rows in self._spans.rows_of({**spans, "path_id": node}):
                 write_spans(rows)
-            at = np.flatnonzero(np.isin(ids, keys[slice(*np.searchsorted(keys, (ids[0], ids[-1] + 1)))]))
-            self._node_of.update(zip(ids[at].tolist(), node[at].tolist(), strict=True))
+            own = keys[slice(*np.searchsorted(keys, (ids[0], ids[-1] + 1)))]
+            self._node_of.update(zip(own.tolist(), node[np.searchsorted(ids, own)].tolist(), strict=True))
+        for name, column in made.sums().items():
+            sums = self._nodes.sums[name]
+            sums[: len(column)] = [
+                before + added for before, added in zip(sums, column.tolist(), strict=False)
+            ]
+        for each, number in made.threads():
+            self._nodes.thread_ids[each].add(self._spans.threads[number][1])
 
     def _guesses(self, found: SpanFrames) -> FrameGuesses:
         families = np.array([self._family_of(row) for row in range(len(self._up))], dtype=np.int64)
@@ -183,17 +177,6 @@ class _Merge:
         return FrameGuesses(
             self._nodes.groups, found, self._rows, families, set(families[are_opened].tolist())
         )
-
-    def _add_up(self, node: npt.NDArray[np.int64], spans: Columns) -> None:
-        calls = np.bincount(node)
-        total, own = np.zeros_like(calls), np.zeros_like(calls)
-        np.add.at(total, node, spans["duration_ns"])
-        np.add.at(own, node, spans["own_ns"])
-        met = np.flatnonzero(calls)
-        for name, column in (("calls", calls), ("total_ns", total), ("own_ns", own)):
-            sums = self._nodes.sums[name]
-            for at, value in zip(met.tolist(), column[met].tolist(), strict=True):
-                sums[at] += value
 
     def _family_of(self, row: int) -> int:
         """Return the group that gathers a row, as `backward` does: they are called from the same places."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 1 << 15  # spans that are read together
 _ABSENT = -1  # the duration at the place of an id that no span has
-_NODE = "node"
 _NEAR = 1 << 12  # places between two spans that are still written together
 
 
@@ -142,7 +141,7 @@ class StoredSpans:
 
     def chunks(self) -> Iterator[Columns]:
         """Yield the columns of all spans in the order of their ids, with `thread`, a place in `threads`."""
-        names = [name for name in self._files if name != _NODE]
+        names = list(self._files)
         for part in _parts(IdRange(0, self._end)):
             columns = self._present(part, names)
             if len(columns["span_id"]):
@@ -174,21 +173,6 @@ class StoredSpans:
         size = self._types[name].itemsize
         content = os.pread(self._files[name].fileno(), size * (end - begin), size * begin)
         return np.frombuffer(content, dtype=self._types[name])
-
-    # ---- nodes
-
-    def add_nodes(self, ids: npt.NDArray[np.int64], nodes: npt.NDArray[np.int32]) -> None:
-        """Keep the nodes of spans of which one follows the other."""
-        import numpy as np
-
-        first, end = int(ids[0]), int(ids[-1]) + 1
-        block = np.full(end - first, _ABSENT, dtype=nodes.dtype)
-        block[ids - first] = nodes
-        self._write(_NODE, first, block)
-
-    def nodes_of(self, ids: Sequence[int]) -> list[int]:
-        """Return the nodes that were kept of these spans; -1 for ids that no span has."""
-        return [int(self.column(_NODE, each, each + 1)[0]) for each in ids]
 
     # ---- files
 
