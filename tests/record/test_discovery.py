@@ -566,6 +566,19 @@ class TestPrograms:
         assert code == 5
         assert source_code(run.meta, "layers") == "off: torch_not_imported"
 
+    def test_sources_that_cannot_be_imported_harm_no_program(self, tmp_path: Path) -> None:
+        code, run = run_script(
+            tmp_path,
+            """
+            import sys
+            sys.modules["gpuprof.record.layers"] = None
+            import torch
+            sys.exit(7 if hasattr(torch, "ones") else 5)
+            """,
+        )
+        assert code == 7
+        assert source_code(run.meta, "layers") == source_code(run.meta, "kernels") == "off: failed"
+
     def test_torch_that_cannot_be_imported(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "torch").mkdir()
         (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('this torch is broken')\n")

@@ -298,8 +298,13 @@ class Recording:
     @own_work()
     def _torch_imported(self) -> None:
         if os.getpid() == self._process_id and _native.is_recording():
-            self._start_torch_sources()
-            # The file of the start remains where the disk is full; the program's import must not fail.
+            # The program's import must not fail: it may have left no more modules to import.
+            try:
+                self._start_torch_sources()
+            except ImportError as error:
+                wanted = [name for name, on in self._wanted.items() if on]
+                self._statuses |= dict.fromkeys(wanted, SourceStatus.failed(error))
+            # The file of the start remains where the disk is full.
             with contextlib.suppress(OSError):
                 self._save(closed=False)
 
