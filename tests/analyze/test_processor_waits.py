@@ -85,14 +85,14 @@ def test_the_fraction_is_that_of_the_main_thread_in_the_counted_steps(tmp_path: 
 
 
 def test_a_comparison_names_the_runs_that_waited(tmp_path: Path) -> None:
-    for name in ("quiet", "busy"):
+    for name in ("quiet", "quiet too", "busy"):
         (tmp_path / name).mkdir()
     quiet, busy = recorded(tmp_path / "quiet", 0.0), recorded(tmp_path / "busy", 0.25)
     note = "Threads waited for a processor (25.0% of the time now): times may differ for this reason alone."
     assert note in busy.score(quiet).warnings
     assert note in summary_difference([busy], [quiet], by="span").notes
     assert "25.0% of the time before" in "".join(quiet.score(busy).warnings)
-    assert quiet.score(quiet).warnings == ()
+    assert quiet.score(recorded(tmp_path / "quiet too", 0.0)).warnings == ()
 
 
 def test_without_steps_the_fraction_is_that_of_ready_threads(tmp_path: Path) -> None:
