@@ -164,10 +164,7 @@ class _Merge:
             own = keys[slice(*np.searchsorted(keys, (ids[0], ids[-1] + 1)))]
             self._node_of.update(zip(own.tolist(), node[np.searchsorted(ids, own)].tolist(), strict=True))
         for name, column in made.sums().items():
-            sums = self._nodes.sums[name]
-            sums[: len(column)] = [
-                before + added for before, added in zip(sums, column.tolist(), strict=False)
-            ]
+            self._nodes.sums[name][: len(column)] = column.tolist()
         for each, number in made.threads():
             self._nodes.thread_ids[each].add(self._spans.threads[number][1])
 

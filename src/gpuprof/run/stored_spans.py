@@ -163,8 +163,11 @@ class StoredSpans:
 
         duration = self.column("duration_ns", part.begin, part.end)
         own = np.flatnonzero(duration >= 0)
-        columns = {name: self.column(name, part.begin, part.end)[own] for name in names if name != "span_id"}
-        return {**columns, "duration_ns": duration[own], "span_id": own + part.begin}
+        columns = {"span_id": own + part.begin, "duration_ns": duration[own]}
+        for name in names:
+            if name not in columns:
+                columns[name] = self.column(name, part.begin, part.end)[own]
+        return columns
 
     def column(self, name: str, begin: int, end: int) -> npt.NDArray[Any]:
         """Return a column at the places of these ids."""

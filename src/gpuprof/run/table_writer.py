@@ -245,10 +245,9 @@ class TableWriter:
         import numpy as np
 
         tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves, self._layer_times)
-        kept, numbers = self._kept_spans, decoded["tree"]["number"]
-        if stacks is not None and len(stacks):
-            spans = kept if kept is not None else StoredSpans(self._target)
-            tree, names = with_python_frames(tree, names, numbers, spans, stacks, self._write_spans)
+        if (kept := self._kept_spans) is not None and stacks is not None and len(stacks):
+            numbers = decoded["tree"]["number"]
+            tree, names = with_python_frames(tree, names, numbers, kept, stacks, self._write_spans)
         elif kept is not None:
             for rows in (rows for chunk in kept.chunks() for rows in kept.rows_of(chunk)):
                 self._write_spans(rows)
