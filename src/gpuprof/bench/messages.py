@@ -218,6 +218,15 @@ def _unreliable_quantiles(values: Values) -> str:
     return f"{values['samples']:,} samples give no 95% interval: {needs}; omit --iterations"
 
 
+def _replicas_not_counted(values: Values) -> str:
+    codes = values["exit_codes"]
+    ends = ", ".join(f"signal {-code}" if code < 0 else f"exit code {code}" for code in codes)
+    parts = [f"{counted(len(codes), 'other replica')} ended ({ends})"] if ends else []
+    if values["idle"]:
+        parts.append(f"{counted(values['idle'], 'other replica')} completed no call")
+    return f"{' and '.join(parts)}: the throughput of all is unknown"
+
+
 TEMPLATES: dict[str, Template] = {
     # --- warnings of one measurement ---
     "relative_iqr": (
@@ -241,6 +250,7 @@ TEMPLATES: dict[str, Template] = {
     "changed_inputs": "the calls change their inputs: each call computes something else than the one before",
     "failed_process_runs": "{failed} of {process_runs:#process run} failed, first: {first}",
     "unreliable_quantiles": _unreliable_quantiles,
+    "replicas_not_counted": _replicas_not_counted,
     "one_process_run": "one process run does not show the variation between runs: use --launches 10",
     # --- why there is no figure ---
     "failed": _failed,

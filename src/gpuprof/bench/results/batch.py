@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import statistics
-from collections.abc import KeysView
+from collections.abc import Iterator, KeysView
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -111,7 +111,16 @@ class BatchResult:
             short = {name: q for name, q in QUANTILES.items() if result.estimate(q) is None}
             needed = {name: samples_needed(q) for name, q in short.items()}
         found = (warning("unreliable_quantiles", samples=result.count, needed=needed),) if needed else ()
-        return (*found, *result.warnings)
+        return (*found, *self._replica_warnings(), *result.warnings)
+
+    def _replica_warnings(self) -> Iterator[Diagnostic]:
+        """Yield what is wrong with the other replicas, with the values of the first process run."""
+        found = [each for each in self.values_of("replicas") if each.get("exit_codes") or each.get("idle")]
+        if found:
+            first = {"exit_codes": found[0]["exit_codes"], "idle": found[0]["idle"]}
+            yield warning(
+                "replicas_not_counted", **first, affected_runs=len(found), process_runs=len(self.launches)
+            )
 
     def tokens_per_s(self, samples_per_s: float | None) -> float | None:
         """Tokens per second of a sequence model, None for others."""

@@ -194,7 +194,7 @@ class _Batch:
             before = read_state()
             measurement = loop.run()
             if replicas is not None:
-                self._extra["replicas"] = {"others_items_per_s": replicas.items_per_s()}
+                self._extra["replicas"] = to_plain(replicas.counted())
         self._extra |= {
             "usage": to_plain(usage_between(before, read_state())),
             "memory": to_plain(self._memory()),

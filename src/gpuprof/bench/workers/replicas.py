@@ -67,6 +67,18 @@ def run_replica(job: ReplicaJob, send: Send) -> None:
             _COUNT.pack_into(counts, offset, done)
 
 
+@dataclass(frozen=True, slots=True)
+class OtherReplicas:
+    """The samples per second of the other replicas; None where one has ended, or completed no call.
+
+    `exit_codes` are those of the ones that have ended, negative for a signal; `idle` others made no call.
+    """
+
+    others_items_per_s: float | None
+    exit_codes: tuple[int, ...] = ()
+    idle: int = 0
+
+
 class Replicas:
     """The other replicas of a measured system, which call it inside of the `with` block."""
 
@@ -96,15 +108,15 @@ class Replicas:
     def __exit__(self, *_error: object) -> None:
         self._resources.close()
 
-    def items_per_s(self) -> float | None:
-        """Return the samples per second of the other replicas in the block until now.
-
-        None where one has ended, or has not completed a call.
-        """
+    def counted(self) -> OtherReplicas:
+        """Return what the other replicas did in the block until now."""
         calls = [now - then for now, then in zip(self._read(), self._before, strict=True)]
-        if not all(calls) or any(each.poll() is not None for each in self._processes):
-            return None
-        return sum(calls) * self._batch_size / (time.monotonic() - self._begin_s)
+        elapsed_s = time.monotonic() - self._begin_s
+        exits = [each.poll() for each in self._processes]
+        ended = tuple(each for each in exits if each is not None)
+        idle = sum(not own and exit_code is None for own, exit_code in zip(calls, exits, strict=True))
+        rate = None if ended or idle else sum(calls) * self._batch_size / elapsed_s
+        return OtherReplicas(rate, ended, idle)
 
     def _start(self, index: int, counts: int) -> IO[bytes]:
         read_end, write_end = os.pipe()
