@@ -55,6 +55,8 @@ void bind_stacks(py::module_& module) {
              py::arg("naming"))
         .def("start", &StackSampler::start)
         .def("stop", &StackSampler::stop, py::call_guard<py::gil_scoped_release>())
+        .def("pause", &StackSampler::pause, py::call_guard<py::gil_scoped_release>())
+        .def("resume", &StackSampler::resume, py::call_guard<py::gil_scoped_release>())
         .def_property_readonly("error", &StackSampler::error)
         .def_property_readonly("counts", &counts_of);
 }

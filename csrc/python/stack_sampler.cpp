@@ -57,11 +57,41 @@ StackSampler::StackSampler(std::string path, std::int64_t interval_ns, FrameNami
     error_ = file_.error();
 }
 
+// Also in a forked process, in which another thread may have held the lock.
 StackSampler::~StackSampler() {
-    stop();
+    if (is_running_) stop();
 }
 
 int StackSampler::start() noexcept {
+    pthread_mutex_lock(&lifecycle_);
+    is_wanted_ = true;
+    const int failed = is_running_ || pauses_ > 0 ? 0 : begin();
+    pthread_mutex_unlock(&lifecycle_);
+    return failed;
+}
+
+void StackSampler::stop() noexcept {
+    pthread_mutex_lock(&lifecycle_);
+    is_wanted_ = false;
+    end();
+    pthread_mutex_unlock(&lifecycle_);
+}
+
+void StackSampler::pause() noexcept {
+    pthread_mutex_lock(&lifecycle_);
+    ++pauses_;
+    end();
+    pthread_mutex_unlock(&lifecycle_);
+}
+
+// A sampler that was made after the fork had begun was not paused.
+void StackSampler::resume() noexcept {
+    pthread_mutex_lock(&lifecycle_);
+    if (pauses_ > 0 && --pauses_ == 0 && is_wanted_) begin();
+    pthread_mutex_unlock(&lifecycle_);
+}
+
+int StackSampler::begin() noexcept {
     is_ending_ = false;
     try {
         write_usage(0);  // here, so that a thread that the program starts next is counted from its begin
@@ -78,7 +108,7 @@ int StackSampler::start() noexcept {
     return failed;
 }
 
-void StackSampler::stop() noexcept {
+void StackSampler::end() noexcept {
     if (!is_running_) return;
     pthread_mutex_lock(&mutex_);
     is_ending_ = true;
@@ -117,8 +147,7 @@ void StackSampler::run() noexcept {
             due_ns = std::max(due_ns + interval_ns_, monotonic_ns() - interval_ns_);
         } while (wait_until(due_ns) && (sample_all(), file_.error() == 0));
         sample_all();
-        for (Thread& thread : threads_)
-            if (thread.has_stack && thread.idle_ns > thread.sampled_ns) write(thread, thread.idle_ns, 0);
+        for (Thread& thread : threads_) write_rest(thread, thread.idle_ns, Until::ended);
         write_usage(system_thread_id());
     } catch (const std::exception&) {
         error_ = ENOMEM;  // nothing else is thrown here
@@ -165,7 +194,8 @@ void StackSampler::list_threads() {
             Thread fresh;
             fresh.ref = ref;
             fresh.sampled_ns = monotonic_ns();
-            fresh.queued_ns = std::max(thread_queued_ns(ref.native_id), std::int64_t{0});
+            fresh.queued_ns = thread_queued_ns(ref.native_id);
+            fresh.counts_queued = fresh.queued_ns != unknown_ns;
             fresh.is_listed = true;
             threads_.push_back(fresh);
         } else {
@@ -174,8 +204,7 @@ void StackSampler::list_threads() {
     }
     if (!is_whole) return;
     for (Thread& thread : threads_)
-        if (!thread.is_listed && thread.has_stack && thread.idle_ns > thread.sampled_ns)
-            write(thread, thread.idle_ns, 0);
+        if (!thread.is_listed) write_rest(thread, thread.idle_ns, Until::ended);
     std::erase_if(threads_, [](const Thread& thread) { return !thread.is_listed; });
 }
 
@@ -185,10 +214,10 @@ void StackSampler::sample(Thread& thread) {
     if (cpu_ns == unknown_ns) return;
     if (thread.has_stack && cpu_ns == thread.cpu_ns) {
         thread.idle_ns = now_ns;
-        if (now_ns - thread.sampled_ns >= longest_wait_ns) write(thread, now_ns, 0);
+        if (now_ns - thread.sampled_ns >= longest_wait_ns) write_rest(thread, now_ns, Until::waits_still);
         return;
     }
-    if (thread.has_stack && thread.idle_ns > thread.sampled_ns) write(thread, thread.idle_ns, 0);
+    write_rest(thread, thread.idle_ns, Until::ran_again);
     sample_running(thread, cpu_ns);
 }
 
@@ -217,7 +246,7 @@ void StackSampler::sample_running(Thread& thread, std::int64_t cpu_ns) {
     thread.cpu_ns = cpu_ns;
     thread.has_stack = true;
     thread.is_empty = frames_.empty();
-    write(thread, now_ns, used_ns);
+    thread.open = next_row(thread, now_ns, used_ns);
     count_used(used_ns);
 }
 
@@ -228,25 +257,50 @@ void StackSampler::count_used(std::int64_t used_ns) noexcept {
     if (was_idle && used_ns_ >= least_used_ns) Recorder::instance().make_files();
 }
 
-// Read if a thread did not run, because it costs the thread nothing then.
-std::int64_t StackSampler::queued(Thread& thread, std::int64_t most_ns) {
-    if (most_ns < interval_ns_ / 10) return 0;
-    const std::int64_t total_ns = thread_queued_ns(thread.ref.native_id);
-    if (total_ns == unknown_ns) return unknown_ns;
-    const std::int64_t since_ns = total_ns - thread.queued_ns;
-    thread.queued_ns = total_ns;
-    return std::clamp(since_ns, std::int64_t{0}, most_ns);
-}
-
-void StackSampler::write(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns) {
-    if (until_ns <= thread.sampled_ns) return;
+// The time from the last sample to `until_ns`, in which the thread was on a processor for `cpu_ns`.
+std::optional<StackSampler::Row> StackSampler::next_row(Thread& thread, std::int64_t until_ns,
+                                                        std::int64_t cpu_ns) {
+    if (until_ns <= thread.sampled_ns) return std::nullopt;
     const std::int64_t duration_ns = until_ns - thread.sampled_ns;
     thread.sampled_ns = until_ns;
-    if (thread.is_empty) return;
-    const std::int64_t used_ns = std::clamp(cpu_ns, std::int64_t{0}, duration_ns);
+    if (thread.is_empty) return std::nullopt;
+    return Row{until_ns, duration_ns, duration_ns - std::clamp(cpu_ns, std::int64_t{0}, duration_ns),
+               thread.named};
+}
+
+// Writes the open sample, and that of the time since, in which the thread was not on a processor.
+void StackSampler::write_rest(Thread& thread, std::int64_t until_ns, Until known) {
+    const std::optional<Row> former = std::exchange(thread.open, std::nullopt);
+    const std::optional<Row> rest = thread.has_stack ? next_row(thread, until_ns, 0) : std::nullopt;
+    const std::int64_t off_ns = (former ? former->off_ns : 0) + (rest ? rest->off_ns : 0);
+    std::int64_t queued_ns = queued_since(thread, off_ns, known);
+    for (const std::optional<Row>& row : {former, rest}) {
+        if (!row) continue;
+        const std::int64_t own_ns = queued_ns == unknown_ns ? unknown_ns : std::min(queued_ns, row->off_ns);
+        write(thread, *row, own_ns);
+        if (own_ns == unknown_ns) continue;
+        queued_ns -= own_ns;
+        thread.queued_ns += own_ns;
+    }
+}
+
+// The time in the queue that no sample has yet. Read only if the thread did not run for a while, because it
+// costs the thread nothing then. More than since the last sample is not left for the next ones.
+std::int64_t StackSampler::queued_since(Thread& thread, std::int64_t off_ns, Until known) {
+    if (!thread.counts_queued) return unknown_ns;
+    if (off_ns < interval_ns_ / 10) return 0;
+    if (known == Until::waits_still && is_thread_ready(thread.ref.native_id)) return off_ns;
+    const std::int64_t total_ns = thread_queued_ns(thread.ref.native_id);
+    if (total_ns == unknown_ns) return 0;  // it has ended
+    thread.queued_ns = std::clamp(thread.queued_ns, total_ns - off_ns - (monotonic_ns() - thread.sampled_ns),
+                                  total_ns);
+    return total_ns - thread.queued_ns;
+}
+
+void StackSampler::write(const Thread& thread, const Row& row, std::int64_t queued_ns) {
     file_.add_sample(thread.ref.native_id,
-                     {until_ns, duration_ns, used_ns, queued(thread, duration_ns - used_ns),
-                      thread.named.stack, thread.named.site});
+                     {row.until_ns, row.duration_ns, row.duration_ns - row.off_ns, queued_ns,
+                      row.named.stack, row.named.site});
     samples_.fetch_add(1, std::memory_order_relaxed);
 }
 

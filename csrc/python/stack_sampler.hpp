@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,15 @@ class StackSampler {
     StackSampler& operator=(const StackSampler&) = delete;
     ~StackSampler();
 
-    // Begins; returns an error number, or 0. Nothing may be sampled in mid-fork: stop before, start after.
+    // Begins; returns an error number, or 0.
     int start() noexcept;
     // Takes the last samples and ends; may be started again. To be called without the interpreter lock.
     void stop() noexcept;
+    // Nothing may be sampled in mid-fork: `pause` is called before, `resume` after, by each thread that forks.
+    // The first of them ends the sampling, the last one begins it again. To be called without the interpreter
+    // lock.
+    void pause() noexcept;
+    void resume() noexcept;
 
     struct Counts {
         std::int64_t samples = 0;
@@ -45,13 +51,22 @@ class StackSampler {
     static std::vector<Address> own_stack();
 
   private:
+    // A sample that is not written yet, for `off_ns` of which the thread was not on a processor.
+    struct Row {
+        std::int64_t until_ns = 0, duration_ns = 0, off_ns = 0;
+        CodeNames::Named named{0, StackFile::no_site};
+    };
     struct Thread {
         ThreadRef ref;
         std::int64_t cpu_ns = 0;      // when its stack was read
         std::int64_t sampled_ns = 0;  // until when samples represent it
-        std::int64_t queued_ns = 0;   // in all, when it was last asked for
+        std::int64_t queued_ns = 0;   // in all, as far as samples have it
         std::int64_t idle_ns = 0;     // until when it is known to have waited since
         CodeNames::Named named{0, StackFile::no_site};
+        // The kernel counts the time in the queue when it is over, so a sample is written when its thread has
+        // run again.
+        std::optional<Row> open;
+        bool counts_queued = false;
         bool has_stack = false;
         bool is_empty = false;  // no function of Python runs in it
         bool is_listed = false;
@@ -66,8 +81,13 @@ class StackSampler {
     bool read_in_time(const Thread& thread, std::int64_t& now_ns);
     void sample_running(Thread& thread, std::int64_t cpu_ns);
     void count_used(std::int64_t used_ns) noexcept;
-    std::int64_t queued(Thread& thread, std::int64_t most_ns);
-    void write(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns);
+    static std::optional<Row> next_row(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns);
+    enum class Until { ran_again, waits_still, ended };
+    void write_rest(Thread& thread, std::int64_t until_ns, Until known);
+    std::int64_t queued_since(Thread& thread, std::int64_t off_ns, Until known);
+    void write(const Thread& thread, const Row& row, std::int64_t queued_ns);
+    int begin() noexcept;
+    void end() noexcept;
 
     const std::int64_t interval_ns_;
     StackFile file_;
@@ -80,8 +100,11 @@ class StackSampler {
     std::int64_t usage_ns_ = 0;  // when it was last written
     std::int64_t used_ns_ = 0;   // by all threads while they were sampled
 
+    pthread_mutex_t lifecycle_ = PTHREAD_MUTEX_INITIALIZER;
     pthread_t thread_{};
-    bool is_running_ = false;
+    // Under lifecycle_.
+    bool is_running_ = false, is_wanted_ = false;
+    int pauses_ = 0;
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     pthread_cond_t wake_;
     bool is_ending_ = false;  // under mutex_

@@ -121,4 +121,11 @@ std::int64_t thread_queued_ns(std::int64_t thread_id) noexcept {
     return usage.cpu_ns > 0 ? usage.queued_ns : -1;
 }
 
+bool is_thread_ready(std::int64_t thread_id) noexcept {
+    FileText text;
+    if (!read_file(thread_id, "stat", text)) return false;
+    const char* end_of_name = std::strrchr(text.data(), ')');
+    return end_of_name != nullptr && std::strncmp(end_of_name, ") R", 3) == 0;
+}
+
 }  // namespace gpuprof::python

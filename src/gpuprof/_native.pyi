@@ -302,6 +302,10 @@ class StackSampler:
         """Begin; returns an error number, or 0."""
     def stop(self) -> None:
         """Take the last samples and end; `start` begins again."""
+    def pause(self) -> None:
+        """End until each `pause` has had its `resume`."""
+    def resume(self) -> None:
+        """Continue after the last `pause`, unless it was stopped meanwhile."""
 
 @final
 class Pacer:

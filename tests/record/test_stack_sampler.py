@@ -8,6 +8,7 @@ import asyncio
 import functools
 import inspect
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -190,6 +191,83 @@ def test_a_computing_thread_is_on_a_processor_or_ready(tmp_path: Path) -> None:
     }
     assert inside <= set(range(first, first + len(lines)))
     assert inside
+
+
+@pytest.fixture
+def shared_processor() -> Iterator[None]:
+    """Have this thread, and those that it starts, share a processor with two programs that compute."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    yield
+    for each in others:
+        each.kill()
+        each.wait()
+    os.sched_setaffinity(0, before)
+
+
+def queued_ns() -> int:
+    return int(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not count the queue")
+@pytest.mark.usefixtures("shared_processor")
+def test_a_thread_that_others_keep_from_the_processor_does_not_wait(tmp_path: Path) -> None:
+    before_ns = queued_ns()
+    stacks = sampled(tmp_path, lambda: busy(for_cpu_time(0.3)), interval_ns=1_000_000)
+    in_queue_ns = queued_ns() - before_ns
+    (thread,) = (each for each in stacks.threads if each.thread_id == threading.get_native_id())
+    waits = map(waited_ns, thread.duration_ns, thread.cpu_ns, thread.queued_ns)
+    assert in_queue_ns > 200_000_000
+    assert sum(waits) < 0.05 * in_queue_ns
+    assert 0.9 * in_queue_ns < sum(thread.queued_ns) < 1.1 * in_queue_ns
+
+
+def test_threads_fork_at_the_same_time(tmp_path: Path, run_python: Any) -> None:
+    done = run_python(
+        "-c",
+        """
+import os, threading
+import gpuprof
+
+def fork():
+    for _ in range(25):
+        if (child := os.fork()) == 0:
+            os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+with gpuprof.profile(out="r.gpuprof", python=True):
+    threads = [threading.Thread(target=fork) for _ in range(4)]
+    for each in threads: each.start()
+    for each in threads: each.join()
+""",
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_sampler_continues_after_the_last_resume_and_not_after_its_stop(tmp_path: Path) -> None:
+    sampler = _native.StackSampler(str(tmp_path / "1.stacks"), 200_000, frame_naming())
+
+    def new_samples() -> int:
+        before = sampler.counts["samples"]
+        busy(for_cpu_time(0.05))
+        return sampler.counts["samples"] - before
+
+    sampler.resume()
+    assert new_samples() == 0
+    assert sampler.start() == 0
+    assert sampler.start() == 0
+    sampler.pause()
+    sampler.pause()
+    sampler.resume()
+    assert new_samples() == 0
+    sampler.resume()
+    assert new_samples() > 0
+    sampler.pause()
+    sampler.stop()
+    sampler.resume()
+    assert new_samples() == 0
 
 
 def test_threads_of_before_the_start_are_sampled(tmp_path: Path) -> None:

@@ -72,14 +72,14 @@ class StackSamplerSource:
             self.notes.append(Note(NoteCode.STACKS_TORN, values, (os.getpid(),)))
 
     def pause(self) -> None:
-        """End the sampling thread until `resume`."""
+        """End the sampling thread until all that have called it have called `resume`."""
         if self._sampler is not None:
-            self._sampler.stop()
+            self._sampler.pause()
 
     def resume(self) -> None:
         """Begin again after `pause`."""
         if self._sampler is not None:
-            self._sampler.start()
+            self._sampler.resume()
 
     def begin_in_child(self) -> None:
         """Begin in a forked process, whose samples go into a file of its own."""
