@@ -45,6 +45,7 @@ def test_json_has_the_gain_in_nanoseconds(run: str, capsys: pytest.CaptureFixtur
         ["--speed-up", "load=-1"],
         ["--speed-up", "load=inf"],
         ["--speed-up", "=2"],
+        ["--speed-up", "load=1=2", "--speed-up", "load=1=3"],
         ["--workers", "0"],
         ["--workers", "2"],
         ["--remove", "\x1b[31mnothing"],

@@ -30,6 +30,8 @@ def _factors(
                 f"{number!r} is not a factor for {name!r}; hint: 2 means twice as fast; --remove removes all "
                 "time.",
             )
+        if name in found:
+            raise BadParameter("factor_twice", f"{name!r} has two factors; hint: give one.")
         found[name] = factor
     return found
 

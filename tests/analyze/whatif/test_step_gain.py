@@ -32,6 +32,14 @@ def test_the_gain_of_a_step_is_that_of_the_program_without_the_cause(tmp_path: P
     assert found.to_dict()["step"]["high_ns"] == found.step.high_ns
 
 
+@pytest.mark.parametrize("factor", [0.001, 0.5, 0.99])
+def test_what_only_takes_longer_gains_nothing(factor: float, tmp_path: Path) -> None:
+    found = recorded(tmp_path, Planted(collect=20, collect_every=6)).whatif(speed_up={"gc:*": factor})
+    assert found.step is not None
+    assert found.step.low_ns < 0
+    assert found.step.low_ns <= found.step.high_ns <= 0
+
+
 def test_what_is_before_the_steps_gains_nothing_in_a_step(tmp_path: Path) -> None:
     found = recorded(tmp_path, Planted(startup=300)).whatif(remove="python:read_vocabulary*")
     assert found.low_ns is not None

@@ -187,7 +187,11 @@ def replay_changes(
             1.96 * math.hypot(*(each.error_ns * (1 - each.change.remaining) for each in selections))
         )
         gains = (min(kept, dropped, without) - error, max(kept, dropped, without) + error)
-        step = step_gain(program, error, _removed_ns(selections, steps)) if len(steps) else None
+        if len(steps):
+            # What only takes longer gains nothing, however much the steps vary.
+            is_slower = bool(selections) and all(each.change.remaining > 1 for each in selections)
+            most_ns = 0.0 if is_slower and workers is None else math.inf
+            step = step_gain(program, error, _removed_ns(selections, steps), most_ns)
     return WhatIf(
         recorded_ns=recorded,
         low_ns=None if gains is None else gains[0],

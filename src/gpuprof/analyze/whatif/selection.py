@@ -107,7 +107,7 @@ def select(folder: RunFolder, process_id: int, change: Modification) -> Selectio
         raise RunError(
             "no_stacks",
             f"{folder.path}: no Python stacks were recorded, which {change.pattern!r} needs",
-            hint="record with `gpuprof run --python`, or in a program with gpuprof.profile(python=True)",
+            hint="record with `gpuprof run`, or in a program with gpuprof.profile(python=True)",
         )
     if not found.names:
         raise RunError(

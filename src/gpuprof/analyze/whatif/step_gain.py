@@ -49,11 +49,13 @@ class StepGain:
         return format_share_range(self.low_ns / whole_ns, self.high_ns / whole_ns)
 
 
-def step_gain(program: ReplayProgram, sampling_error_ns: float, removed_ns: float = 0.0) -> StepGain:
+def step_gain(
+    program: ReplayProgram, sampling_error_ns: float, removed_ns: float = 0.0, most_ns: float = math.inf
+) -> StepGain:
     """Return the gain of a step, with the same three replays as that of the run.
 
     `sampling_error_ns` is the half width that the sampling of stacks adds to the time of all steps, and
-    `removed_ns` the time on threads that the changes take from all steps.
+    `removed_ns` the time on threads that the changes take from all steps. A step gains `most_ns` at most.
     """
     count = len(program.steps)
     recorded = program.execute_steps(ReplayRules(is_changed=False))
@@ -68,7 +70,8 @@ def step_gain(program: ReplayProgram, sampling_error_ns: float, removed_ns: floa
     gained_ns = max(float(each.mean()) for each in gains)
     hidden_ns = HIDDEN_ERROR * max(removed_ns / count - max(gained_ns, 0.0), 0.0)
     mean_ns = float(recorded.mean())
-    return StepGain(mean_ns, low_ns - hidden_ns, min(high_ns + hidden_ns, mean_ns), count)
+    most_ns = min(most_ns, mean_ns)
+    return StepGain(mean_ns, min(low_ns - hidden_ns, most_ns), min(high_ns + hidden_ns, most_ns), count)
 
 
 def step_interval(gains_ns: Sequence[Floats], sampling_error_ns: float = 0.0) -> tuple[float, float]:
