@@ -41,7 +41,7 @@ _NOTHING_RECORDED = {
     "operator": "no operator was recorded here: `gpuprof doctor` shows whether PyTorch can announce them",
     "span": "no span was recorded here: mark one with `with gpuprof.span(name):`",
     "kernel": "no GPU work was recorded here: `gpuprof doctor` shows what a recording of it needs",
-    "python": "no Python function was recorded here: `gpuprof run --python` samples them",
+    "python": "no Python function was recorded here: `gpuprof run` samples them",
 }
 
 

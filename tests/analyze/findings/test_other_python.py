@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from simulated_training import MS, Planted, TrainingHost, settings, train_step
 
 import gpuprof
 from gpuprof.analyze.findings.other_python import OtherPython
-from gpuprof.analyze.findings.text import short_lines
+from gpuprof.analyze.findings.text import other_python_text, short_lines
 
 STEP_MS = 30
 OWN, LIBRARY = "augment (train.py:50)", "resize (PIL/Image.py:2000)"
@@ -71,6 +72,8 @@ def test_of_two_functions_with_less_than_half_their_caller_is_named(tmp_path: Pa
 @pytest.mark.parametrize(
     "more",
     [
+        # What the backward pass does between its functions.
+        working(20, "backward (torch/_tensor.py:500)", "_engine_run_backward (torch/autograd/graph.py:966)"),
         working(2, OWN),  # a small part of the step
         working(20),  # in the function that does the whole step
         lambda host: host.sleep(20 * MS),  # a wait
@@ -78,6 +81,19 @@ def test_of_two_functions_with_less_than_half_their_caller_is_named(tmp_path: Pa
 )
 def test_there_is_none(tmp_path: Path, more: Callable[[TrainingHost], None]) -> None:
     assert found(tmp_path, more) is None
+
+
+def test_a_function_that_a_finding_names_is_not_repeated(tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings())
+    for _ in range(12):
+        with host.step():
+            train_step(host, Planted(log=10, values=50))
+    findings = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    named = next(str(each.values["function"]) for each in findings if "function" in each.values)
+    of_comprehension = named.replace(" (", ".<locals>.<dictcomp> (")
+    for function, is_repeated in ((named, True), (of_comprehension, True), (OWN, False)):
+        other = replace(findings, other_python=OtherPython(function, None, 0.5))
+        assert (other_python_text(other) is None) == is_repeated
 
 
 @pytest.mark.texts

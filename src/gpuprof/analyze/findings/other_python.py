@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _LEAST = 0.1  # of a step
 _MOST_OF = 0.5  # of the time outside of the model, that a function on the way has
 _LOOP = 0.95  # of the time in steps: functions that call the whole step
+# What PyTorch's engine does between the functions of the backward pass.
+_BACKWARD = re.compile(r"_engine_run_backward \(torch/autograd/")
 _SCRIPT = re.compile(r"\([^/()<>]+\.py:\d+\)$")  # a file that is in no package
 
 Weights = npt.NDArray[np.float64]
@@ -49,6 +51,7 @@ def read_other_python(record: ProgramRecord) -> OtherPython | None:
     is_inside = stacks.is_inside(warm)
     outside = warm.without(record.in_model).covered_ns(begin, end) * (is_inside & ~stacks.is_waiting)
     other_ns = np.bincount(stacks.stack, outside, minlength=count).astype(np.float64)
+    other_ns[[any(map(_BACKWARD.match, each)) for each in stacks.frames]] = 0.0
     in_steps = warm.covered_ns(begin, end) * is_inside
     step_ns = np.bincount(stacks.stack, in_steps, minlength=count).astype(np.float64)
     if not warm.total_ns or other_ns.sum() < _LEAST * warm.total_ns:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -137,12 +138,29 @@ def uncertain_cause(findings: Findings) -> str | None:
     )
 
 
+_COMPREHENSION = re.compile(r"\.<locals>\.<(?:list|dict|set)comp>|\.<locals>\.<genexpr>")
+_LINE = re.compile(r":\d+\)$")
+
+
+def _without_line(function: str) -> str:
+    return _LINE.sub(")", function)
+
+
+def _outer_function(function: str) -> str:
+    """Return the function that a comprehension is in, without the line; before Python 3.12 it has a frame."""
+    return _without_line(_COMPREHENSION.sub("", function))
+
+
 def other_python_text(findings: Findings) -> str | None:
     """Return which function has most of a step's time outside of the model; None if a finding names it."""
     found = findings.other_python
     named = {value for each in findings for value in (each.places.function, *each.values.values())
              if isinstance(value, str)}  # fmt: skip
-    if found is None or found.function in named:
+    if (
+        found is None
+        or found.function in named
+        or _outer_function(found.function) in map(_without_line, named)
+    ):
         return None
     share, caller = format_share(found.fraction), f", called by {found.caller}" if found.caller else ""
     return f"{share} of the mean step, outside of the model, in {found.function}{caller}"
