@@ -16,7 +16,7 @@ from gpuprof.analyze.difference import Sample
 from gpuprof.analyze.phases import read_phases
 from gpuprof.run.facts import program_of, statuses_of
 from gpuprof.run.format import KINDS
-from gpuprof.text.units import format_share
+from gpuprof.text.units import format_duration, format_share
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -136,6 +136,45 @@ def single_run_note(new: Sequence[object], old: Sequence[object]) -> list[str]:
         "One run on a side: what differs from one start of a program to the next is not in the intervals. "
         "Record several runs of each side to have it there."
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class WallChange:
+    """The wall time of the runs of both sides and that of a step: means over the runs, of a step of means.
+
+    The times of a step are None unless all runs have steps.
+    """
+
+    old_ns: float
+    new_ns: float
+    old_step_ns: float | None
+    new_step_ns: float | None
+
+    def __str__(self) -> str:
+        text = f"wall time {_before_and_now(self.old_ns, self.new_ns)}"
+        if self.old_step_ns is None or self.new_step_ns is None:
+            return text
+        return f"{text}; mean step {_before_and_now(self.old_step_ns, self.new_step_ns)}"
+
+
+def _before_and_now(old_ns: float, new_ns: float) -> str:
+    return f"{format_duration(old_ns)} before, {format_duration(new_ns)} now"
+
+
+def wall_change(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> WallChange | None:
+    """Return how the wall time changed; None where a run has none."""
+    sides = [[read_phases(folder) for folder in side] for side in (old, new)]
+    walls = [_mean([None if each is None else each.wall_ns for each in side]) for side in sides]
+    figures = [[None if each is None else each.steps for each in side] for side in sides]
+    steps = [_mean([None if each is None else each.mean_ns for each in side]) for side in figures]
+    old_ns, new_ns = walls
+    return None if old_ns is None or new_ns is None else WallChange(old_ns, new_ns, *steps)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean; None where a value is unknown."""
+    known = [each for each in values if each is not None]
+    return float(np.mean(known)) if len(known) == len(values) else None
 
 
 def comparison_notes(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> list[str]:

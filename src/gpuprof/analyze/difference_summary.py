@@ -14,10 +14,12 @@ import numpy as np
 from gpuprof.analyze.aggregate import grouped, part_of
 from gpuprof.analyze.compared_runs import (
     ComparedRuns,
+    WallChange,
     comparison_notes,
     load_compared,
     method_text,
     single_run_note,
+    wall_change,
 )
 from gpuprof.analyze.difference import STATES, Difference, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.kernel_labels import kernel_labels, label_of
@@ -62,7 +64,11 @@ class DifferenceRow:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceSummary:
-    """The table of a comparison; `print` shows it. What changed comes first, the largest change on top."""
+    """The table of a comparison; `print` shows it. What changed comes first, the largest change on top.
+
+    `old_total_ns` and `new_total_ns` are sums over all threads, of kernels over all GPUs. `wall` is None
+    where a run has no wall time.
+    """
 
     by: str
     scaling: Scaling
@@ -72,6 +78,7 @@ class DifferenceSummary:
     old_total_ns: float
     new_total_ns: float
     notes: tuple[str, ...] = ()
+    wall: WallChange | None = None
 
     def __str__(self) -> str:
         return self.to_text()
@@ -83,7 +90,8 @@ class DifferenceSummary:
 
     def to_text(self, top: int | None = DEFAULT_TOP, width: int = TABLE_WIDTH) -> str:
         """Return the verdict, the table of what changed, and the notes, as plain text."""
-        lines = [self._verdict(), ""]
+        lines = [] if self.wall is None else [wrapped(str(self.wall), width)]
+        lines += [self._verdict(), ""]
         shown = self.changed[:top]
         if shown:
             lines += [_table(self.by, shown, width)]
@@ -101,6 +109,7 @@ class DifferenceSummary:
             "scaling": self.scaling,
             "old_total_ns": self.old_total_ns,
             "new_total_ns": self.new_total_ns,
+            "wall": None if self.wall is None else asdict(self.wall),
             "level": self.level,
             "method": self.method,
             "row_count": len(self.rows),
@@ -109,7 +118,10 @@ class DifferenceSummary:
         }
 
     def _verdict(self) -> str:
-        total = f"{format_duration(self.old_total_ns)} before, {format_duration(self.new_total_ns)} now"
+        time = "GPU time" if self.by == "kernel" else "thread time"
+        total = (
+            f"{time} {format_duration(self.old_total_ns)} before, {format_duration(self.new_total_ns)} now"
+        )
         count = len(self.changed)
         unknown = sum(row.state == "unknown" for row in self.rows)
         if not count and unknown:
@@ -241,10 +253,11 @@ def compare_runs(
             hint="scale by total, or not",
         )
     folders = [[folder for folder, _ in side] for side in (new, old)]
-    return summarize_difference(
+    found = summarize_difference(
         runs,
         by,
         scaling,
         method=method_text(new, old, runs.repeated_name),
         notes=[*comparison_notes(*folders), *single_run_note(new, old)],
     )
+    return dataclasses.replace(found, wall=wall_change(*folders))

@@ -18,6 +18,7 @@ from gpuprof.analyze.compared_runs import (
     load_compared,
     method_text,
     single_run_note,
+    wall_change,
 )
 from gpuprof.analyze.difference import Difference, Sample, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.layer_groups import classes_of_layers
@@ -146,12 +147,14 @@ def difference_page(new: Sequence[LoadedRun], old: Sequence[LoadedRun], weight: 
     chosen = weights.index("cpu") if weight == "cpu" else len(weights) - 1
     first = len(views) // len(weights) * chosen
     folders = [[folder for folder, _ in side] for side in (new, old)]
+    wall = wall_change(*folders)
+    facts = [f"new: {_names(new)}", f"old: {_names(old)}", *([] if wall is None else [str(wall)])]
     return flamegraph_page(
         page.shown,
         hidden=hidden,
         whole=whole.tree,
         title=f"{_names(new)} against {_names(old)}",
-        subtitle=f"new: {_names(new)} · old: {_names(old)} · judged by {method_text(new, old, repeated)}",
+        subtitle=" · ".join([*facts, f"judged by {method_text(new, old, repeated)}"]),
         notes=[*comparison_notes(*folders), *single_run_note(new, old), *_all_notes([*new, *old])],
         views=views,
         first=first,

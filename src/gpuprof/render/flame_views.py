@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Of each weight: its name in a list, the heading of its sum, and what a sentence calls it.
 _WORDS: dict[WeightName, tuple[str, str, str]] = {
     "main": ("Main process, wall time", "Wall time", "wall time"),
-    "cpu": ("Thread time", "Total time", "time"),
+    "cpu": ("Thread time", "Thread time", "time"),
     "gpu": ("GPU time", "GPU time", "GPU time"),
     "wall": ("Wall-clock time", "Wall-clock time", "wall-clock time"),
     "bytes": ("Bytes", "Bytes", "bytes"),

@@ -125,10 +125,11 @@ export function verdictText(group) {
   return all === 1 ? parts[0].slice(2) : `${parts.join(", ")} of ${all}`;
 }
 
-// Names of which at least one cell changed beyond chance, the largest change first.
+// Names of which at least one cell changed beyond chance, the largest change first. Idle threads and other waits use
+// no processor: with more threads they are longer.
 function changedGroups(tree, groups) {
   return groups
-    .filter((group) => groupKind(tree, group) !== "other")
+    .filter((group) => !["other", "waiting"].includes(groupKind(tree, group)))
     .filter(({ change }) => SIGNIFICANT.some((name) => change.states.has(name)) && change.largest > 0)
     .filter((group) => changeOf(group) !== 0)
     .sort((a, b) => Math.abs(changeOf(b)) - Math.abs(changeOf(a)));
