@@ -292,15 +292,14 @@ std::int64_t StackSampler::queued_since(Thread& thread, std::int64_t off_ns, Unt
     if (known == Until::waits_still && is_thread_ready(thread.ref.native_id)) return off_ns;
     const std::int64_t total_ns = thread_queued_ns(thread.ref.native_id);
     if (total_ns == unknown_ns) return 0;  // it has ended
-    thread.queued_ns = std::clamp(thread.queued_ns, total_ns - off_ns - (monotonic_ns() - thread.sampled_ns),
-                                  total_ns);
+    thread.queued_ns =
+        std::clamp(thread.queued_ns, total_ns - off_ns - (monotonic_ns() - thread.sampled_ns), total_ns);
     return total_ns - thread.queued_ns;
 }
 
 void StackSampler::write(const Thread& thread, const Row& row, std::int64_t queued_ns) {
-    file_.add_sample(thread.ref.native_id,
-                     {row.until_ns, row.duration_ns, row.duration_ns - row.off_ns, queued_ns,
-                      row.named.stack, row.named.site});
+    file_.add_sample(thread.ref.native_id, {row.until_ns, row.duration_ns, row.duration_ns - row.off_ns,
+                                            queued_ns, row.named.stack, row.named.site});
     samples_.fetch_add(1, std::memory_order_relaxed);
 }
 

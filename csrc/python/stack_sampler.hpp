@@ -32,9 +32,9 @@ class StackSampler {
     int start() noexcept;
     // Takes the last samples and ends; may be started again. To be called without the interpreter lock.
     void stop() noexcept;
-    // Nothing may be sampled in mid-fork: `pause` is called before, `resume` after, by each thread that forks.
-    // The first of them ends the sampling, the last one begins it again. To be called without the interpreter
-    // lock.
+    // Nothing may be sampled in mid-fork: `pause` is called before, `resume` after, by each thread that
+    // forks. The first of them ends the sampling, the last one begins it again. To be called without the
+    // interpreter lock.
     void pause() noexcept;
     void resume() noexcept;
 

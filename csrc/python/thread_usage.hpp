@@ -29,7 +29,7 @@ void read_thread_usage(std::vector<NamedUsage>& found, std::int64_t except);
 // How long a thread has been ready to run without a processor; -1 where the kernel does not count it.
 std::int64_t thread_queued_ns(std::int64_t thread_id) noexcept;
 
-// Whether a thread runs or is ready to run, as far as the system tells.
+// Whether a thread runs or is ready to run, as far as the system reports it.
 bool is_thread_ready(std::int64_t thread_id) noexcept;
 
 }  // namespace gpuprof::python

@@ -431,7 +431,7 @@ def test_flame_graph_is_weighed_by_the_gpu(bench: GpuBench, tmp_path: Path) -> N
     page = run.flamegraph(tmp_path / "gpu.html").read_text(encoding="utf-8")
     assert '<dt id="measure">GPU time</dt><dd id="total">7.00 us</dd>' in page
     assert '"gemm"' in page
-    assert '<dt id="measure">Total time</dt>' in run.flamegraph(
+    assert '<dt id="measure">Thread time</dt>' in run.flamegraph(
         tmp_path / "cpu.html", weight="cpu"
     ).read_text("utf-8")
 
