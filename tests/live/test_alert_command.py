@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import select
-import shutil
 import socket
 import subprocess
 import sys
@@ -167,7 +166,9 @@ def test_a_run_that_is_removed_ends_the_watch_with_a_warning(tmp_path: Path) -> 
         program.send("30")
         assert watch.stdout is not None
         assert watch.stdout.readline()
-        shutil.rmtree(program.run)
+        program.run.rename(
+            tmp_path / "removed"
+        )  # in one moment; its files one after the other may look closed
         _, warned = watch.communicate(timeout=LONGEST_S)
     finally:
         watch.kill()
