@@ -33,6 +33,7 @@ pybind11_add_module(_native
     csrc/python/span.cpp
     csrc/python/span_events.cpp
     csrc/python/stack_file.cpp
+    csrc/python/fork_pauses.cpp
     csrc/python/stack_sampler.cpp
     csrc/python/thread_usage.cpp
     csrc/python/outermost_calls.cpp

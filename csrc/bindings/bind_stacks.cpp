@@ -5,6 +5,7 @@
 
 #include "bindings/bindings.hpp"
 #include "python/code_positions.hpp"
+#include "python/fork_pauses.hpp"
 #include "python/interpreter_layout.h"
 #include "python/own_memory.hpp"
 #include "python/stack_sampler.hpp"
@@ -14,6 +15,7 @@ namespace py = pybind11;
 namespace gpuprof::bindings {
 namespace {
 
+using python::ForkPauses;
 using python::FrameNaming;
 using python::StackSampler;
 
@@ -50,7 +52,7 @@ void bind_stacks(py::module_& module) {
     py::class_<FrameNaming>(module, "FrameNaming", py::is_final())
         .def(py::init(&make_naming), py::kw_only(), py::arg("hidden"), py::arg("marks"), py::arg("prefixes"),
              py::arg("module_call"), py::arg("cut_off"));
-    py::class_<StackSampler>(module, "StackSampler", py::is_final())
+    py::class_<StackSampler, std::shared_ptr<StackSampler>>(module, "StackSampler", py::is_final())
         .def(py::init<std::string, std::int64_t, FrameNaming>(), py::arg("path"), py::arg("interval_ns"),
              py::arg("naming"))
         .def("start", &StackSampler::start)
@@ -59,6 +61,12 @@ void bind_stacks(py::module_& module) {
         .def("resume", &StackSampler::resume, py::call_guard<py::gil_scoped_release>())
         .def_property_readonly("error", &StackSampler::error)
         .def_property_readonly("counts", &counts_of);
+    py::class_<ForkPauses>(module, "ForkPauses", py::is_final())
+        .def(py::init<>())
+        .def("add", &ForkPauses::add, py::arg("sampler"))
+        .def("remove", &ForkPauses::remove, py::arg("sampler"))
+        .def("pause", &ForkPauses::pause)
+        .def("resume", &ForkPauses::resume);
 }
 
 }  // namespace gpuprof::bindings

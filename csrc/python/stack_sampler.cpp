@@ -74,6 +74,7 @@ void StackSampler::stop() noexcept {
     pthread_mutex_lock(&lifecycle_);
     is_wanted_ = false;
     end();
+    write_all();
     pthread_mutex_unlock(&lifecycle_);
 }
 
@@ -84,10 +85,10 @@ void StackSampler::pause() noexcept {
     pthread_mutex_unlock(&lifecycle_);
 }
 
-// A sampler that was made after the fork had begun was not paused.
 void StackSampler::resume() noexcept {
     pthread_mutex_lock(&lifecycle_);
-    if (pauses_ > 0 && --pauses_ == 0 && is_wanted_) begin();
+    if (--pauses_ == 0 && is_wanted_)
+        if (const int failed = begin(); failed != 0) error_ = failed;
     pthread_mutex_unlock(&lifecycle_);
 }
 
@@ -118,6 +119,16 @@ void StackSampler::end() noexcept {
     is_running_ = false;
 }
 
+// What the sampling thread left open.
+void StackSampler::write_all() noexcept {
+    try {
+        for (Thread& thread : threads_) write_open(thread);
+    } catch (const std::exception&) {
+        error_ = ENOMEM;
+    }
+    if (file_.error() != 0) error_ = file_.error();
+}
+
 StackSampler::Counts StackSampler::counts() const noexcept {
     return {samples_.load(std::memory_order_relaxed), torn_.load(std::memory_order_relaxed),
             cpu_ns_.load(std::memory_order_relaxed)};
@@ -140,6 +151,7 @@ void StackSampler::run() noexcept {
         std::int64_t due_ns = monotonic_ns();
         list_threads();
         for (Thread& thread : threads_) {
+            thread.cpu_ns = thread_cpu_ns(thread.ref.native_id);
             thread.sampled_ns = due_ns;
             thread.has_stack = false;
         }
@@ -147,7 +159,7 @@ void StackSampler::run() noexcept {
             due_ns = std::max(due_ns + interval_ns_, monotonic_ns() - interval_ns_);
         } while (wait_until(due_ns) && (sample_all(), file_.error() == 0));
         sample_all();
-        for (Thread& thread : threads_) write_rest(thread, thread.idle_ns, Until::ended);
+        for (Thread& thread : threads_) keep_rest(thread, thread.idle_ns);
         write_usage(system_thread_id());
     } catch (const std::exception&) {
         error_ = ENOMEM;  // nothing else is thrown here
@@ -193,6 +205,7 @@ void StackSampler::list_threads() {
         if (found == threads_.end()) {
             Thread fresh;
             fresh.ref = ref;
+            fresh.cpu_ns = thread_cpu_ns(ref.native_id);
             fresh.sampled_ns = monotonic_ns();
             fresh.queued_ns = thread_queued_ns(ref.native_id);
             fresh.counts_queued = fresh.queued_ns != unknown_ns;
@@ -203,8 +216,11 @@ void StackSampler::list_threads() {
         }
     }
     if (!is_whole) return;
-    for (Thread& thread : threads_)
-        if (!thread.is_listed) write_rest(thread, thread.idle_ns, Until::ended);
+    for (Thread& thread : threads_) {
+        if (thread.is_listed) continue;
+        keep_rest(thread, thread.idle_ns);
+        write_open(thread);
+    }
     std::erase_if(threads_, [](const Thread& thread) { return !thread.is_listed; });
 }
 
@@ -214,10 +230,15 @@ void StackSampler::sample(Thread& thread) {
     if (cpu_ns == unknown_ns) return;
     if (thread.has_stack && cpu_ns == thread.cpu_ns) {
         thread.idle_ns = now_ns;
-        if (now_ns - thread.sampled_ns >= longest_wait_ns) write_rest(thread, now_ns, Until::waits_still);
+        if (now_ns - std::max(thread.sampled_ns, thread.checked_ns) < longest_wait_ns) return;
+        thread.checked_ns = now_ns;
+        if (is_thread_ready(thread.ref.native_id)) return;  // its time in the queue is not counted yet
+        keep_rest(thread, now_ns);
+        write_open(thread);
         return;
     }
-    write_rest(thread, thread.idle_ns, Until::ran_again);
+    keep_rest(thread, thread.idle_ns);
+    write_open(thread);
     sample_running(thread, cpu_ns);
 }
 
@@ -241,12 +262,12 @@ void StackSampler::sample_running(Thread& thread, std::int64_t cpu_ns) {
         torn_.fetch_add(1, std::memory_order_relaxed);
         return;
     }
-    const std::int64_t used_ns = thread.has_stack ? cpu_ns - thread.cpu_ns : 0;
+    const std::int64_t used_ns = thread.cpu_ns == unknown_ns ? 0 : cpu_ns - thread.cpu_ns;
     thread.named = *named;
     thread.cpu_ns = cpu_ns;
     thread.has_stack = true;
     thread.is_empty = frames_.empty();
-    thread.open = next_row(thread, now_ns, used_ns);
+    if (const std::optional<Row> row = next_row(thread, now_ns, used_ns)) thread.open.push_back(*row);
     count_used(used_ns);
 }
 
@@ -268,32 +289,40 @@ std::optional<StackSampler::Row> StackSampler::next_row(Thread& thread, std::int
                thread.named};
 }
 
-// Writes the open sample, and that of the time since, in which the thread was not on a processor.
-void StackSampler::write_rest(Thread& thread, std::int64_t until_ns, Until known) {
-    const std::optional<Row> former = std::exchange(thread.open, std::nullopt);
-    const std::optional<Row> rest = thread.has_stack ? next_row(thread, until_ns, 0) : std::nullopt;
-    const std::int64_t off_ns = (former ? former->off_ns : 0) + (rest ? rest->off_ns : 0);
-    std::int64_t queued_ns = queued_since(thread, off_ns, known);
-    for (const std::optional<Row>& row : {former, rest}) {
-        if (!row) continue;
-        const std::int64_t own_ns = queued_ns == unknown_ns ? unknown_ns : std::min(queued_ns, row->off_ns);
-        write(thread, *row, own_ns);
+// Keeps the sample of the time since the last one, in which the thread was not on a processor.
+void StackSampler::keep_rest(Thread& thread, std::int64_t until_ns) {
+    if (!thread.has_stack) return;
+    if (const std::optional<Row> row = next_row(thread, until_ns, 0)) thread.open.push_back(*row);
+}
+
+void StackSampler::write_open(Thread& thread) {
+    std::int64_t off_ns = 0;
+    for (const Row& row : thread.open) off_ns += row.off_ns;
+    std::int64_t queued_ns = queued_since(thread, off_ns);
+    for (const Row& row : thread.open) {
+        const std::int64_t own_ns = queued_ns == unknown_ns ? unknown_ns : std::min(queued_ns, row.off_ns);
+        write(thread, row, own_ns);
         if (own_ns == unknown_ns) continue;
         queued_ns -= own_ns;
         thread.queued_ns += own_ns;
     }
+    thread.open.clear();
 }
 
-// The time in the queue that no sample has yet. Read only if the thread did not run for a while, because it
-// costs the thread nothing then. More than since the last sample is not left for the next ones.
-std::int64_t StackSampler::queued_since(Thread& thread, std::int64_t off_ns, Until known) {
+// The time in the queue that no sample has yet. Not read for each sample in which the thread nearly always
+// ran, as reading costs it something then; what it was queued in these is left out, before it adds up to a
+// wait. More than since the last sample is not left for the next ones.
+std::int64_t StackSampler::queued_since(Thread& thread, std::int64_t off_ns) {
     if (!thread.counts_queued) return unknown_ns;
-    if (off_ns < interval_ns_ / 10) return 0;
-    if (known == Until::waits_still && is_thread_ready(thread.ref.native_id)) return off_ns;
+    const bool ran = off_ns < interval_ns_ / 10;
+    thread.skipped_ns = ran ? thread.skipped_ns + off_ns : 0;
+    if (ran && thread.skipped_ns < interval_ns_) return 0;
     const std::int64_t total_ns = thread_queued_ns(thread.ref.native_id);
     if (total_ns == unknown_ns) return 0;  // it has ended
-    thread.queued_ns =
-        std::clamp(thread.queued_ns, total_ns - off_ns - (monotonic_ns() - thread.sampled_ns), total_ns);
+    const std::int64_t since_ns = monotonic_ns() - thread.sampled_ns;
+    const std::int64_t least_ns = ran ? total_ns : total_ns - off_ns - since_ns;
+    thread.queued_ns = std::clamp(thread.queued_ns, least_ns, total_ns);
+    if (ran) thread.skipped_ns = 0;
     return total_ns - thread.queued_ns;
 }
 

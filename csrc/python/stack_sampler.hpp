@@ -32,9 +32,8 @@ class StackSampler {
     int start() noexcept;
     // Takes the last samples and ends; may be started again. To be called without the interpreter lock.
     void stop() noexcept;
-    // Nothing may be sampled in mid-fork: `pause` is called before, `resume` after, by each thread that
-    // forks. The first of them ends the sampling, the last one begins it again. To be called without the
-    // interpreter lock.
+    // Nothing may be sampled in mid-fork (fork_pauses.hpp). The first `pause` ends the sampling, the last
+    // `resume` begins it again, unless it was stopped meanwhile. To be called without the interpreter lock.
     void pause() noexcept;
     void resume() noexcept;
 
@@ -63,9 +62,11 @@ class StackSampler {
         std::int64_t queued_ns = 0;   // in all, as far as samples have it
         std::int64_t idle_ns = 0;     // until when it is known to have waited since
         CodeNames::Named named{0, StackFile::no_site};
-        // The kernel counts the time in the queue when it is over, so a sample is written when its thread has
-        // run again.
-        std::optional<Row> open;
+        std::int64_t skipped_ns = 0;  // off the processor in samples since the queue was last read
+        std::int64_t checked_ns = 0;  // when a thread that does not run was found to be ready
+        // The kernel counts the time in the queue when it is over, so samples are written when their thread
+        // has run again, or waits. No more than two.
+        std::vector<Row> open;
         bool counts_queued = false;
         bool has_stack = false;
         bool is_empty = false;  // no function of Python runs in it
@@ -82,12 +83,13 @@ class StackSampler {
     void sample_running(Thread& thread, std::int64_t cpu_ns);
     void count_used(std::int64_t used_ns) noexcept;
     static std::optional<Row> next_row(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns);
-    enum class Until { ran_again, waits_still, ended };
-    void write_rest(Thread& thread, std::int64_t until_ns, Until known);
-    std::int64_t queued_since(Thread& thread, std::int64_t off_ns, Until known);
+    void keep_rest(Thread& thread, std::int64_t until_ns);
+    void write_open(Thread& thread);
+    std::int64_t queued_since(Thread& thread, std::int64_t off_ns);
     void write(const Thread& thread, const Row& row, std::int64_t queued_ns);
     int begin() noexcept;
     void end() noexcept;
+    void write_all() noexcept;
 
     const std::int64_t interval_ns_;
     StackFile file_;

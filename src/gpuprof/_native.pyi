@@ -308,6 +308,18 @@ class StackSampler:
         """Continue after the last `pause`, unless it was stopped meanwhile."""
 
 @final
+class ForkPauses:
+    """Pauses samplers while a thread forks: its methods are the hooks of `os.register_at_fork`."""
+
+    def __init__(self) -> None: ...
+    def add(self, sampler: StackSampler) -> None: ...
+    def remove(self, sampler: StackSampler) -> None: ...
+    def pause(self) -> None:
+        """Pause all samplers that were added."""
+    def resume(self) -> None:
+        """End the pauses of this thread."""
+
+@final
 class Pacer:
     """Hands out the requests of a plan when they are due, without the interpreter lock.
 

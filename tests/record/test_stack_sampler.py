@@ -246,28 +246,107 @@ with gpuprof.profile(out="r.gpuprof", python=True):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_sampler_continues_after_the_last_resume_and_not_after_its_stop(tmp_path: Path) -> None:
+def test_a_sampler_continues_after_the_last_pause_and_not_after_its_stop(tmp_path: Path) -> None:
     sampler = _native.StackSampler(str(tmp_path / "1.stacks"), 200_000, frame_naming())
+    pauses = _native.ForkPauses()
 
     def new_samples() -> int:
         before = sampler.counts["samples"]
         busy(for_cpu_time(0.05))
         return sampler.counts["samples"] - before
 
-    sampler.resume()
+    def paused_elsewhere(until: threading.Event) -> threading.Thread:
+        begun = threading.Event()
+        thread = threading.Thread(target=lambda: (pauses.pause(), begun.set(), until.wait(), pauses.resume()))
+        thread.start()
+        begun.wait()
+        return thread
+
+    pauses.add(sampler)
+    pauses.resume()  # without a pause
     assert new_samples() == 0
     assert sampler.start() == 0
     assert sampler.start() == 0
-    sampler.pause()
-    sampler.pause()
-    sampler.resume()
+    end = threading.Event()
+    pauses.pause()
+    other = paused_elsewhere(end)
+    pauses.resume()
     assert new_samples() == 0
-    sampler.resume()
+    end.set()
+    other.join()
     assert new_samples() > 0
-    sampler.pause()
+    pauses.pause()
     sampler.stop()
-    sampler.resume()
+    pauses.resume()
     assert new_samples() == 0
+    # One that is added while this thread forks is none of its pauses.
+    pauses.remove(sampler)
+    pauses.pause()
+    pauses.add(sampler)
+    assert sampler.start() == 0
+    end.clear()
+    other = paused_elsewhere(end)
+    pauses.resume()
+    assert new_samples() == 0
+    end.set()
+    other.join()
+    assert new_samples() > 0
+    sampler.stop()
+
+
+def test_a_signal_handler_that_raises_during_a_fork_ends_no_sampling(tmp_path: Path, run_python: Any) -> None:
+    done = run_python(
+        "-c",
+        """
+import os, pathlib, signal, sys, time
+from gpuprof.record.stack_sampler import StackSamplerSource
+
+class Raised(Exception): pass
+
+def raise_it(*_):
+    raise Raised
+
+def new_samples():
+    before, end = source._sampler.counts["samples"], time.thread_time() + 0.1
+    while time.thread_time() < end: pass
+    return source._sampler.counts["samples"] - before
+
+sys.unraisablehook = lambda _: None
+signal.signal(signal.SIGALRM, raise_it)
+source = StackSamplerSource(pathlib.Path())
+assert source.start().is_on
+memory = bytearray(os.urandom(1)) * 100_000_000  # so that a fork takes a while
+for delay in range(1, 40):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, delay * 100e-6)
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        time.sleep(0.005)
+    except Raised:
+        pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert new_samples() > 0
+source.stop()
+""",
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_wait_is_no_time_in_the_queue(tmp_path: Path, shared_processor: None) -> None:
+    def sleep_and_compute() -> None:
+        for _ in range(8):
+            busy(for_cpu_time(0.006))
+            time.sleep(0.0485)
+
+    before_ns = queued_ns()
+    stacks = sampled(tmp_path, sleep_and_compute, interval_ns=1_000_000)
+    in_queue_ns = queued_ns() - before_ns
+    (thread,) = (each for each in stacks.threads if each.thread_id == threading.get_native_id())
+    assert sum(thread.queued_ns) < 1.1 * in_queue_ns
+    waits = map(waited_ns, thread.duration_ns, thread.cpu_ns, thread.queued_ns)
+    assert sum(waits) > 0.7 * 8 * 48_500_000
 
 
 def test_threads_of_before_the_start_are_sampled(tmp_path: Path) -> None:
@@ -383,6 +462,7 @@ def test_many_dropped_stacks_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: int, samples: int, is_reported: bool
 ) -> None:
     monkeypatch.setattr(_native, "StackSampler", lambda *_: CountingSampler(torn, samples))
+    monkeypatch.setattr(stack_sampler, "_pauses", set())
     source = stack_sampler.StackSamplerSource(tmp_path)
     source.start()
     source.stop()

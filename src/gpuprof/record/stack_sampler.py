@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -63,6 +62,7 @@ class StackSamplerSource:
         if sampler is None:
             return
         sampler.stop()
+        _pauses.remove(sampler)
         if sampler.error:
             self.notes.append(note(NoteCode.STACKS_MISSING, reasons=[os.strerror(sampler.error)]))
         counts = sampler.counts
@@ -72,7 +72,7 @@ class StackSamplerSource:
             self.notes.append(Note(NoteCode.STACKS_TORN, values, (os.getpid(),)))
 
     def pause(self) -> None:
-        """End the sampling thread until all that have called it have called `resume`."""
+        """End the sampling thread until `resume`."""
         if self._sampler is not None:
             self._sampler.pause()
 
@@ -83,33 +83,32 @@ class StackSamplerSource:
 
     def begin_in_child(self) -> None:
         """Begin in a forked process, whose samples go into a file of its own."""
+        if self._sampler is not None:
+            _pauses.remove(self._sampler)
         self._sampler = None
         self._begin()
 
     def _begin(self) -> int:
         path = self._folder / f"{os.getpid()}-{time.monotonic_ns()}.stacks"
         sampler = _native.StackSampler(os.fsencode(path), self.interval_ns, self._naming)
-        failed = sampler.error or sampler.start()
-        if not failed:
+        if sampler.error:
+            return sampler.error
+        _pauses.add(sampler)
+        failed = sampler.start()
+        if failed:
+            _pauses.remove(sampler)
+        else:
             self._sampler = sampler
         return failed
 
 
 _active: set[StackSamplerSource] = set()
+_pauses = _native.ForkPauses()
 
 
-def _for_each(action: Callable[[StackSamplerSource], None]) -> Callable[[], None]:
-    def call() -> None:
-        for source in tuple(_active):
-            action(source)
-
-    return call
+def _begin_in_child() -> None:
+    for source in tuple(_active):
+        source.begin_in_child()
 
 
-# A fork during a sample would leave the child what its parent's thread held, and Python warns of
-# forks in programs with several threads.
-os.register_at_fork(
-    before=_for_each(StackSamplerSource.pause),
-    after_in_parent=_for_each(StackSamplerSource.resume),
-    after_in_child=_for_each(StackSamplerSource.begin_in_child),
-)
+os.register_at_fork(before=_pauses.pause, after_in_parent=_pauses.resume, after_in_child=_begin_in_child)
