@@ -13,7 +13,7 @@ import numpy as np
 from gpuprof.analyze.call_tree import CallTree, on_gpu
 from gpuprof.analyze.calls import Blocks, cut_into_blocks, load_calls, load_gpu_calls, repeated_node
 from gpuprof.analyze.difference import Sample
-from gpuprof.analyze.phases import read_phases
+from gpuprof.analyze.phases import Phases, read_phases
 from gpuprof.run.facts import program_of, statuses_of
 from gpuprof.run.format import KINDS
 from gpuprof.text.units import format_duration, format_share
@@ -165,10 +165,16 @@ def wall_change(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> WallChang
     """Return how the wall time changed; None where a run has none."""
     sides = [[read_phases(folder) for folder in side] for side in (old, new)]
     walls = [_mean([None if each is None else each.wall_ns for each in side]) for side in sides]
-    figures = [[None if each is None else each.steps for each in side] for side in sides]
-    steps = [_mean([None if each is None else each.mean_ns for each in side]) for side in figures]
+    steps = [_mean([None if each is None else _mean_step_ns(each) for each in side]) for side in sides]
     old_ns, new_ns = walls
     return None if old_ns is None or new_ns is None else WallChange(old_ns, new_ns, *steps)
+
+
+def _mean_step_ns(phases: Phases) -> float | None:
+    """Return the mean step of the main process, or of all ranks."""
+    if phases.steps is not None:
+        return phases.steps.mean_ns
+    return _mean([each.steps.mean_ns for each in phases.ranks]) if phases.ranks else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

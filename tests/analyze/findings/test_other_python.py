@@ -46,6 +46,12 @@ def working(ms: int, *frames: str) -> Callable[[TrainingHost], None]:
         # What the program calls is named, not what a library does in it.
         ((OWN, LIBRARY, INNER), LIBRARY, OWN),
         ((LIBRARY, INNER), LIBRARY, MAIN),
+        # A hook of the backward pass.
+        (
+            ("_engine_run_backward (torch/autograd/graph.py:966)", OWN),
+            OWN,
+            "_engine_run_backward (torch/autograd/graph.py:966)",
+        ),
     ],
 )
 def test_the_function_is_that_which_the_program_calls(

@@ -51,7 +51,7 @@ def read_other_python(record: ProgramRecord) -> OtherPython | None:
     is_inside = stacks.is_inside(warm)
     outside = warm.without(record.in_model).covered_ns(begin, end) * (is_inside & ~stacks.is_waiting)
     other_ns = np.bincount(stacks.stack, outside, minlength=count).astype(np.float64)
-    other_ns[[any(map(_BACKWARD.match, each)) for each in stacks.frames]] = 0.0
+    other_ns[[bool(each) and bool(_BACKWARD.match(each[-1])) for each in stacks.frames]] = 0.0
     in_steps = warm.covered_ns(begin, end) * is_inside
     step_ns = np.bincount(stacks.stack, in_steps, minlength=count).astype(np.float64)
     if not warm.total_ns or other_ns.sum() < _LEAST * warm.total_ns:

@@ -146,9 +146,10 @@ def _without_line(function: str) -> str:
     return _LINE.sub(")", function)
 
 
-def _outer_function(function: str) -> str:
-    """Return the function that a comprehension is in, without the line; before Python 3.12 it has a frame."""
-    return _without_line(_COMPREHENSION.sub("", function))
+def _is_inside_of(function: str, named: set[str]) -> bool:
+    """Return whether a function is a comprehension in one of others; from Python 3.12 on it has no frame."""
+    outer, count = _COMPREHENSION.subn("", function)
+    return bool(count) and _without_line(outer) in map(_without_line, named)
 
 
 def other_python_text(findings: Findings) -> str | None:
@@ -156,11 +157,7 @@ def other_python_text(findings: Findings) -> str | None:
     found = findings.other_python
     named = {value for each in findings for value in (each.places.function, *each.values.values())
              if isinstance(value, str)}  # fmt: skip
-    if (
-        found is None
-        or found.function in named
-        or _outer_function(found.function) in map(_without_line, named)
-    ):
+    if found is None or found.function in named or _is_inside_of(found.function, named):
         return None
     share, caller = format_share(found.fraction), f", called by {found.caller}" if found.caller else ""
     return f"{share} of the mean step, outside of the model, in {found.function}{caller}"

@@ -187,15 +187,17 @@ def replay_changes(
             1.96 * math.hypot(*(each.error_ns * (1 - each.change.remaining) for each in selections))
         )
         gains = (min(kept, dropped, without) - error, max(kept, dropped, without) + error)
+        # What only takes longer gains nothing, however much steps and samples vary.
+        most_ns = (
+            0 if workers is None and all(each.change.remaining >= 1 for each in selections) else recorded
+        )
+        gains = (min(gains[0], most_ns), min(gains[1], most_ns))
         if len(steps):
-            # What only takes longer gains nothing, however much the steps vary.
-            is_slower = bool(selections) and all(each.change.remaining > 1 for each in selections)
-            most_ns = 0.0 if is_slower and workers is None else math.inf
             step = step_gain(program, error, _removed_ns(selections, steps), most_ns)
     return WhatIf(
         recorded_ns=recorded,
         low_ns=None if gains is None else gains[0],
-        high_ns=None if gains is None else min(gains[1], recorded),
+        high_ns=None if gains is None else gains[1],
         explained=explained,
         factors=factors,
         changes=tuple(_changed_time(each, program.gpu) for each in selections),
