@@ -166,9 +166,8 @@ def test_a_run_that_is_removed_ends_the_watch_with_a_warning(tmp_path: Path) -> 
         program.send("30")
         assert watch.stdout is not None
         assert watch.stdout.readline()
-        program.run.rename(
-            tmp_path / "removed"
-        )  # in one moment; its files one after the other may look closed
+        # In one moment: while its files are removed one after the other, it may look closed.
+        program.run.rename(tmp_path / "removed")
         _, warned = watch.communicate(timeout=LONGEST_S)
     finally:
         watch.kill()

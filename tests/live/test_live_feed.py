@@ -133,6 +133,16 @@ def test_a_folder_that_was_removed_ends_the_feed(recorded: Recorded) -> None:
     assert snapshot.calls  # files that are open are read all the same
 
 
+def test_a_folder_that_is_removed_after_a_poll_is_known_with_the_next(recorded: Recorded) -> None:
+    feed = Feed(recorded.run)
+    recorded.send("3")
+    assert feed.poll().state is RunState.RECORDING
+    recorded.run.rename(recorded.run.with_name("removed"))
+    assert not feed.is_over
+    assert feed.poll().state is RunState.GONE
+    assert feed.is_over
+
+
 def test_rates_are_unavailable_in_the_first_interval(tmp_path: Path) -> None:
     watch = ProcessWatch(os.getpid())
     assert watch.figures(1, 0).cpu_cores == Unavailable(MissingReason.FIRST_INTERVAL)

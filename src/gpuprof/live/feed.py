@@ -61,6 +61,7 @@ class Feed:
         self._last_ns = clock()
         self._polls = 0
         self._spans: dict[int, int] = {}
+        self._state: RunState | None = None
 
     def close(self) -> None:
         """End the process that reads devices, if there is one."""
@@ -102,13 +103,15 @@ class Feed:
         # In this order: a process that had ended when it was looked at has written all by now.
         ended = [process_id for process_id, watch in self._watches.items() if not watch.is_alive]
         figures = follower.poll(ended)
+        # The folder may be removed at any time: `is_over` must agree with the snapshot.
+        self._state = follower.state
         return Snapshot(
             unix_ns=self._unix_clock(),
             interval_ns=interval_ns,
             machine=machine,
             processes=self._processes(follower, interval_ns, now_ns),
             run=str(self.run),
-            state=follower.state,
+            state=self._state,
             allocator=Unavailable(MissingReason.NOT_RECORDED),
             requests=self._load.take(),
             missed_spans=follower.missed_spans,
@@ -136,9 +139,9 @@ class Feed:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will come any more."""
+        """Whether nothing will come any more, as of the last poll."""
         if self._follower is not None:
-            return self._follower.state is not RunState.RECORDING
+            return self._state not in (None, RunState.RECORDING)
         if self._load.is_over:
             return True
         return bool(self._watches) and not any(each.is_alive for each in self._watches.values())
