@@ -22,6 +22,7 @@ pybind11_add_module(_native
     csrc/python/code_names.cpp
     csrc/python/code_positions.cpp
     csrc/python/context.cpp
+    csrc/python/fork_pauses.cpp
     csrc/python/frame_reader.cpp
     csrc/python/interpreter_layout.c
     csrc/python/layer_timing.cpp
@@ -33,7 +34,6 @@ pybind11_add_module(_native
     csrc/python/span.cpp
     csrc/python/span_events.cpp
     csrc/python/stack_file.cpp
-    csrc/python/fork_pauses.cpp
     csrc/python/stack_sampler.cpp
     csrc/python/thread_usage.cpp
     csrc/python/outermost_calls.cpp

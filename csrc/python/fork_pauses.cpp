@@ -3,8 +3,6 @@
 
 #include <Python.h>
 
-#include <utility>
-
 namespace gpuprof::python {
 namespace {
 

@@ -87,7 +87,7 @@ void StackSampler::pause() noexcept {
 
 void StackSampler::resume() noexcept {
     pthread_mutex_lock(&lifecycle_);
-    if (--pauses_ == 0 && is_wanted_)
+    if (pauses_ > 0 && --pauses_ == 0 && is_wanted_)
         if (const int failed = begin(); failed != 0) error_ = failed;
     pthread_mutex_unlock(&lifecycle_);
 }

@@ -27,6 +27,7 @@ PARTS = (
     "tests/bench/gate/test_gate.py",
     "tests/bench/test_messages.py",
     "tests/cli/test_commands.py",
+    "tests/cli/test_summary_command.py",
     "tests/doctor/test_doctor_ceilings.py",
     "tests/record/test_sample_files.py",
     "tests/render/test_finding_cards.py",

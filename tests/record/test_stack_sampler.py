@@ -14,6 +14,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 Codes = tuple[list[int], list[int]]
+SCHEDSTAT = Path("/proc/self/schedstat")
 HAS_COLUMNS = sys.version_info >= (3, 11)
 
 
@@ -196,6 +198,8 @@ def test_a_computing_thread_is_on_a_processor_or_ready(tmp_path: Path) -> None:
 @pytest.fixture
 def shared_processor() -> Iterator[None]:
     """Have this thread, and those that it starts, share a processor with two programs that compute."""
+    if not SCHEDSTAT.exists():
+        pytest.skip("the kernel does not count the time in the queue")
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
@@ -210,7 +214,6 @@ def queued_ns() -> int:
     return int(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()[1])
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not count the queue")
 @pytest.mark.usefixtures("shared_processor")
 def test_a_thread_that_others_keep_from_the_processor_does_not_wait(tmp_path: Path) -> None:
     before_ns = queued_ns()
@@ -246,52 +249,72 @@ with gpuprof.profile(out="r.gpuprof", python=True):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_sampler_continues_after_the_last_pause_and_not_after_its_stop(tmp_path: Path) -> None:
-    sampler = _native.StackSampler(str(tmp_path / "1.stacks"), 200_000, frame_naming())
-    pauses = _native.ForkPauses()
+class PausedSampler:
+    """A native sampler, and pauses of this thread and of another one."""
 
-    def new_samples() -> int:
-        before = sampler.counts["samples"]
+    def __init__(self, folder: Path) -> None:
+        self.sampler = _native.StackSampler(str(folder / "1.stacks"), 200_000, frame_naming())
+        self.pauses = _native.ForkPauses()
+
+    def runs(self) -> bool:
+        before = self.sampler.counts["samples"]
         busy(for_cpu_time(0.05))
-        return sampler.counts["samples"] - before
+        return self.sampler.counts["samples"] > before
 
-    def paused_elsewhere(until: threading.Event) -> threading.Thread:
-        begun = threading.Event()
-        thread = threading.Thread(target=lambda: (pauses.pause(), begun.set(), until.wait(), pauses.resume()))
+    @contextmanager
+    def paused_by_another_thread(self) -> Iterator[None]:
+        begun, end = threading.Event(), threading.Event()
+
+        def fork() -> None:
+            self.pauses.pause()
+            begun.set()
+            end.wait()
+            self.pauses.resume()
+
+        thread = threading.Thread(target=fork)
         thread.start()
         begun.wait()
-        return thread
+        yield
+        end.set()
+        thread.join()
 
-    pauses.add(sampler)
-    pauses.resume()  # without a pause
-    assert new_samples() == 0
-    assert sampler.start() == 0
-    assert sampler.start() == 0
-    end = threading.Event()
-    pauses.pause()
-    other = paused_elsewhere(end)
-    pauses.resume()
-    assert new_samples() == 0
-    end.set()
-    other.join()
-    assert new_samples() > 0
-    pauses.pause()
-    sampler.stop()
-    pauses.resume()
-    assert new_samples() == 0
-    # One that is added while this thread forks is none of its pauses.
-    pauses.remove(sampler)
-    pauses.pause()
-    pauses.add(sampler)
-    assert sampler.start() == 0
-    end.clear()
-    other = paused_elsewhere(end)
-    pauses.resume()
-    assert new_samples() == 0
-    end.set()
-    other.join()
-    assert new_samples() > 0
-    sampler.stop()
+
+@pytest.fixture
+def paused(tmp_path: Path) -> Iterator[PausedSampler]:
+    found = PausedSampler(tmp_path)
+    yield found
+    found.sampler.stop()
+
+
+def test_a_sampler_continues_after_the_last_pause(paused: PausedSampler) -> None:
+    paused.pauses.add(paused.sampler)
+    paused.pauses.resume()  # without a pause
+    assert not paused.runs()
+    assert paused.sampler.start() == paused.sampler.start() == 0
+    paused.pauses.pause()
+    with paused.paused_by_another_thread():
+        paused.pauses.resume()
+        assert not paused.runs()
+    assert paused.runs()
+
+
+def test_a_pause_is_not_that_of_a_thread_that_began_to_fork_before_the_sampler(paused: PausedSampler) -> None:
+    paused.pauses.pause()
+    paused.pauses.add(paused.sampler)
+    assert paused.sampler.start() == 0
+    with paused.paused_by_another_thread():
+        paused.pauses.resume()
+        assert not paused.runs()
+    assert paused.runs()
+
+
+def test_a_sampler_that_is_stopped_in_a_pause_does_not_continue(paused: PausedSampler) -> None:
+    paused.pauses.add(paused.sampler)
+    assert paused.sampler.start() == 0
+    paused.pauses.pause()
+    paused.sampler.stop()
+    paused.pauses.resume()
+    assert not paused.runs()
 
 
 def test_a_signal_handler_that_raises_during_a_fork_ends_no_sampling(tmp_path: Path, run_python: Any) -> None:
@@ -322,7 +345,6 @@ for delay in range(1, 40):
         if (child := os.fork()) == 0:
             os._exit(0)
         os.waitpid(child, 0)
-        time.sleep(0.005)
     except Raised:
         pass
 signal.setitimer(signal.ITIMER_REAL, 0)
@@ -334,7 +356,8 @@ source.stop()
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_wait_is_no_time_in_the_queue(tmp_path: Path, shared_processor: None) -> None:
+@pytest.mark.usefixtures("shared_processor")
+def test_a_wait_is_no_time_in_the_queue(tmp_path: Path) -> None:
     def sleep_and_compute() -> None:
         for _ in range(8):
             busy(for_cpu_time(0.006))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -151,22 +151,34 @@ class WallChange:
     new_step_ns: float | None
 
     def __str__(self) -> str:
-        text = f"wall time {_before_and_now(self.old_ns, self.new_ns)}"
+        text = f"wall time {before_and_now(self.old_ns, self.new_ns)}"
         if self.old_step_ns is None or self.new_step_ns is None:
             return text
-        return f"{text}; mean step {_before_and_now(self.old_step_ns, self.new_step_ns)}"
+        return f"{text}; mean step {before_and_now(self.old_step_ns, self.new_step_ns)}"
 
 
-def _before_and_now(old_ns: float, new_ns: float) -> str:
+def before_and_now(old_ns: float, new_ns: float) -> str:
+    """Return two times as text."""
     return f"{format_duration(old_ns)} before, {format_duration(new_ns)} now"
 
 
-def wall_change(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> WallChange | None:
+class ComparedSide(NamedTuple):
+    """The runs of one side: their meta data, and their phases, None for an imported run without steps."""
+
+    metas: Sequence[Mapping[str, Any]]
+    phases: Sequence[Phases | None]
+
+    @classmethod
+    def of(cls, folders: Sequence[RunFolder]) -> ComparedSide:
+        """Read them. Raises RunError for tables that cannot be read."""
+        return cls([each.meta for each in folders], [read_phases(each) for each in folders])
+
+
+def wall_change(new: ComparedSide, old: ComparedSide) -> WallChange | None:
     """Return how the wall time changed; None where a run has none."""
-    sides = [[read_phases(folder) for folder in side] for side in (old, new)]
-    walls = [_mean([None if each is None else each.wall_ns for each in side]) for side in sides]
+    sides = old.phases, new.phases
+    old_ns, new_ns = (_mean([None if each is None else each.wall_ns for each in side]) for side in sides)
     steps = [_mean([None if each is None else _mean_step_ns(each) for each in side]) for side in sides]
-    old_ns, new_ns = walls
     return None if old_ns is None or new_ns is None else WallChange(old_ns, new_ns, *steps)
 
 
@@ -183,17 +195,16 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if len(known) == len(values) else None
 
 
-def comparison_notes(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> list[str]:
+def comparison_notes(new: ComparedSide, old: ComparedSide) -> list[str]:
     """Return what a reader of a comparison must know: what is not alike, and which runs were disturbed."""
-    metas = [[folder.meta for folder in side] for side in (new, old)]
-    return [*warnings_of(*metas), *_disturbances(new, old)]
+    return [*warnings_of(new.metas, old.metas), *_disturbances(new, old)]
 
 
-def _disturbances(new: Sequence[RunFolder], old: Sequence[RunFolder]) -> list[str]:
+def _disturbances(new: ComparedSide, old: ComparedSide) -> list[str]:
     """Return a line if threads waited for a processor, which changes times as a changed program does."""
     found = []
     for side, when in ((old, "before"), (new, "now")):
-        waits = [phases.processor_waits for folder in side if (phases := read_phases(folder)) is not None]
+        waits = [each.processor_waits for each in side.phases if each is not None]
         shares = [each.fraction for each in waits if each is not None and each.contention is not None]
         if shares:
             found.append(f"{format_share(max(shares))} of the time {when}")

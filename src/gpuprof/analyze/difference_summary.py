@@ -14,7 +14,9 @@ import numpy as np
 from gpuprof.analyze.aggregate import grouped, part_of
 from gpuprof.analyze.compared_runs import (
     ComparedRuns,
+    ComparedSide,
     WallChange,
+    before_and_now,
     comparison_notes,
     load_compared,
     method_text,
@@ -119,9 +121,7 @@ class DifferenceSummary:
 
     def _verdict(self) -> str:
         time = "GPU time" if self.by == "kernel" else "thread time"
-        total = (
-            f"{time} {format_duration(self.old_total_ns)} before, {format_duration(self.new_total_ns)} now"
-        )
+        total = f"{time} {before_and_now(self.old_total_ns, self.new_total_ns)}"
         count = len(self.changed)
         unknown = sum(row.state == "unknown" for row in self.rows)
         if not count and unknown:
@@ -252,12 +252,12 @@ def compare_runs(
             "the runs repeat no call often enough to be scaled by it",
             hint="scale by total, or not",
         )
-    folders = [[folder for folder, _ in side] for side in (new, old)]
+    sides = [ComparedSide.of([folder for folder, _ in side]) for side in (new, old)]
     found = summarize_difference(
         runs,
         by,
         scaling,
         method=method_text(new, old, runs.repeated_name),
-        notes=[*comparison_notes(*folders), *single_run_note(new, old)],
+        notes=[*comparison_notes(*sides), *single_run_note(new, old)],
     )
-    return dataclasses.replace(found, wall=wall_change(*folders))
+    return dataclasses.replace(found, wall=wall_change(*sides))

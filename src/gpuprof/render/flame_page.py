@@ -13,6 +13,7 @@ import numpy as np
 from gpuprof.analyze.call_tree import has_gpu_time
 from gpuprof.analyze.compared_runs import (
     ComparedRuns,
+    ComparedSide,
     TimeWeight,
     comparison_notes,
     load_compared,
@@ -146,8 +147,8 @@ def difference_page(new: Sequence[LoadedRun], old: Sequence[LoadedRun], weight: 
     # The GPU's time first, where there is any, as on the page of one run.
     chosen = weights.index("cpu") if weight == "cpu" else len(weights) - 1
     first = len(views) // len(weights) * chosen
-    folders = [[folder for folder, _ in side] for side in (new, old)]
-    wall = wall_change(*folders)
+    sides = [ComparedSide.of([folder for folder, _ in side]) for side in (new, old)]
+    wall = wall_change(*sides)
     facts = [f"new: {_names(new)}", f"old: {_names(old)}", *([] if wall is None else [str(wall)])]
     return flamegraph_page(
         page.shown,
@@ -155,7 +156,7 @@ def difference_page(new: Sequence[LoadedRun], old: Sequence[LoadedRun], weight: 
         whole=whole.tree,
         title=f"{_names(new)} against {_names(old)}",
         subtitle=" · ".join([*facts, f"judged by {method_text(new, old, repeated)}"]),
-        notes=[*comparison_notes(*folders), *single_run_note(new, old), *_all_notes([*new, *old])],
+        notes=[*comparison_notes(*sides), *single_run_note(new, old), *_all_notes([*new, *old])],
         views=views,
         first=first,
         calls=_mean_calls(new),

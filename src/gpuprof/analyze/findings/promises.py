@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.compared_runs import comparison_notes, same_function, script_of
+from gpuprof.analyze.compared_runs import ComparedSide, comparison_notes, same_function, script_of
 from gpuprof.analyze.findings.engine import find
 from gpuprof.analyze.findings.finding import Finding, GainKind, Rule, TimeRange
 from gpuprof.analyze.findings.record import ProgramRecord
@@ -20,7 +20,6 @@ from gpuprof.analyze.findings.step_parts import (
     compare_part,
     difference_interval,
 )
-from gpuprof.analyze.phases import read_phases
 from gpuprof.analyze.whatif.step_gain import replay_interval
 from gpuprof.errors import RunError
 from gpuprof.record.recording_folder import write_json
@@ -115,7 +114,8 @@ def score(new: RunFolder, old: RunFolder) -> Score:
         )
     before = find(old)
     after = find(new, rank=before.rank)
-    phases = read_phases(old), read_phases(new)
+    old_side, new_side = (ComparedSide.of([each]) for each in (old, new))
+    phases = old_side.phases[0], new_side.phases[0]
     whole = step_difference(*(_steps_of(each, before.rank) for each in phases))
     remaining = _remaining(before, after, (script_of(old.meta), script_of(new.meta)))
     gone = [each for each, now in zip(before, remaining, strict=True) if now is None]
@@ -143,7 +143,7 @@ def score(new: RunFolder, old: RunFolder) -> Score:
         old_mean_step_ns=before.mean_step_ns,
         new_mean_step_ns=after.mean_step_ns if has_rank else None,
         rank=before.rank,
-        warnings=tuple(comparison_notes([new], [old])),
+        warnings=tuple(comparison_notes(new_side, old_side)),
     )
     return _kept(found, new, old)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gpuprof.analyze.compared_runs import without_line
 from gpuprof.analyze.findings.finding import GainKind, Rule, Verdict
 from gpuprof.analyze.findings.messages import (
     FACTORS,
@@ -139,17 +140,12 @@ def uncertain_cause(findings: Findings) -> str | None:
 
 
 _COMPREHENSION = re.compile(r"\.<locals>\.<(?:list|dict|set)comp>|\.<locals>\.<genexpr>")
-_LINE = re.compile(r":\d+\)$")
-
-
-def _without_line(function: str) -> str:
-    return _LINE.sub(")", function)
 
 
 def _is_inside_of(function: str, named: set[str]) -> bool:
     """Return whether a function is a comprehension in one of others; from Python 3.12 on it has no frame."""
     outer, count = _COMPREHENSION.subn("", function)
-    return bool(count) and _without_line(outer) in map(_without_line, named)
+    return bool(count) and without_line(outer) in map(without_line, named)
 
 
 def other_python_text(findings: Findings) -> str | None:

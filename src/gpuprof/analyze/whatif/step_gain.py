@@ -50,7 +50,7 @@ class StepGain:
 
 
 def step_gain(
-    program: ReplayProgram, sampling_error_ns: float, removed_ns: float = 0.0, most_ns: float = math.inf
+    program: ReplayProgram, sampling_error_ns: float, removed_ns: float, most_ns: float
 ) -> StepGain:
     """Return the gain of a step, with the same three replays as that of the run.
 
