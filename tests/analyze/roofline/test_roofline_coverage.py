@@ -48,7 +48,8 @@ def test_training_with_a_smaller_last_batch(tmp_path: Path) -> None:
     roofline = recording.run.roofline()
     assert reasons(roofline) <= {NoLabel.ORDER_DIFFERS, NoLabel.BACKWARD_NOT_COUNTED}
     rest = [row for row in roofline.unmatched if row.reason != NoLabel.CONTAINS_COUNTED]
-    assert sum(row.total_ns for row in rest) < 0.02 * sum(row.total_ns for row in roofline.operators)
+    # Of their number, since the time of a few short operators depends on other work on the machine.
+    assert sum(row.calls for row in rest) < 0.02 * sum(row.calls for row in roofline.operators)
     # The head of the last batch: a product of 3 x 16 rows.
     head = 2 * tokens * WIDTH * VOCABULARY
     assert flops_by_calls(roofline.operators, "aten::mm", "lm_head") == {4 * head: 4}
