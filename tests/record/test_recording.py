@@ -20,6 +20,7 @@ from refusals import refused
 from run_codes import source_code
 
 import gpuprof
+from gpuprof.record import recording
 from gpuprof.run.format import TABLES
 
 QUIET = {"layers": False, "operators": False}
@@ -447,6 +448,17 @@ def test_meta_contains_what_was_recorded_and_where(record: Any) -> None:
     assert [process["process_id"] for process in meta["processes"]] == [os.getpid()]
     assert source_code(meta, "spans") == "recorded"
     assert source_code(meta, "layers") == source_code(meta, "operators") == "off: not_wanted"
+
+
+def test_what_processors_did_during_the_recording_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter([(100.0, 7.0), (103.5, 7.25)])
+    monkeypatch.setattr(recording, "processor_seconds", lambda: next(seconds))
+    with gpuprof.profile(out=tmp_path / "r.gpuprof", layers=False, operators=False) as profile:
+        pass
+    meta = profile.run.meta
+    assert (meta["machine_busy_ns"], meta["machine_steal_ns"]) == (3_500_000_000, 250_000_000)
 
 
 def test_spans_lie_within_the_recording(record: Any) -> None:

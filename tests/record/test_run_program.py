@@ -18,6 +18,8 @@ import pytest
 from run_codes import note_codes
 
 import gpuprof
+from gpuprof.errors import RecordingError
+from gpuprof.record.supervise import target_path
 
 RUN = ("-m", "gpuprof", "run")
 FACTS = '''
@@ -418,6 +420,26 @@ def test_the_default_names_count_up(files: Files, run_python: Any) -> None:
         assert done.returncode == 0, done.stderr
     names = {path.name.removesuffix(".gpuprof") for path in folder.glob("*.gpuprof")}
     assert names == {"train", "train-2", "train-3", "train-4", "train.v2", "package"}
+
+
+@pytest.mark.parametrize(
+    "target", ["python", "python3", "python3.11", "/usr/bin/python3", "folder/python", "python.exe"]
+)
+def test_the_interpreter_in_front_of_the_script_is_refused(
+    target: str, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files({"train.py": "", "folder/python/empty.txt": ""}))
+    with pytest.raises(RecordingError) as caught:
+        target_path(target, is_module=False, out=None)
+    assert caught.value.code == "is_interpreter"
+
+
+def test_a_folder_with_the_interpreters_name_is_a_program(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files({"python/__main__.py": "", "pythonic": ""}))
+    assert target_path("python", is_module=False, out=None) == Path("python.gpuprof")
+    assert target_path("pythonic", is_module=False, out=None) == Path("pythonic.gpuprof")
 
 
 POOLS = """

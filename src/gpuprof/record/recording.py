@@ -166,7 +166,9 @@ class Recording:
         if os.getpid() != self._process_id:
             return
         if busy is not None and self._busy_before is not None:
-            self._facts["machine_busy_ns"] = round((busy[0] - self._busy_before[0]) * 1e9)
+            both = zip(busy, self._busy_before, strict=True)
+            busy_ns, steal_ns = (round((after - before) * 1e9) for after, before in both)
+            self._facts |= {"machine_busy_ns": busy_ns, "machine_steal_ns": steal_ns}
         self._statuses["nvtx"] = range_source(ended=True)
         if self._options.counters:
             self._statuses["counters"] = SourceStatus.off(Reason.WORK_NOT_COUNTED)

@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from gpuprof.record.recording_folder import (
     is_marked_refused,
 )
 
+_INTERPRETER = re.compile(r"python[\d.]*(\.exe)?")
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -122,6 +124,12 @@ def _check_module(target: str) -> None:
 
 def _check_script(target: str) -> None:
     path = Path(target)
+    if _INTERPRETER.fullmatch(path.name) and not (path / "__main__.py").exists():
+        raise RecordingError(
+            "is_interpreter",
+            f"{target} is the Python interpreter, which is started anyway",
+            hint="specify only the script, or -m and a module",
+        )
     if not path.exists():
         raise RecordingError(
             "no_such_script", f"no such script: {target}", hint="check the path, or use -m for a module"

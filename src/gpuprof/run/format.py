@@ -158,12 +158,16 @@ _META_TYPES: dict[str, type] = {
     "layer_types": dict,
     "settings": dict,
     "machine_busy_ns": int,
+    "machine_steal_ns": int,
     "gpu": dict,
     "stacks": dict,
     "parts": dict,
 }
 # Null where the run has nothing of the kind.
-_MAY_BE_NULL = ("work", "ceilings", "counters", "layer_types", "settings", "machine_busy_ns", "gpu", "stacks")
+_MAY_BE_NULL = (
+    *("work", "ceilings", "counters", "layer_types", "settings", "machine_busy_ns", "machine_steal_ns"),
+    *("gpu", "stacks"),
+)
 
 
 def check_meta(meta: dict[str, Any], path: Path) -> None:

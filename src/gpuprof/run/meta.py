@@ -42,6 +42,7 @@ def meta_of(
         "layer_types": facts.get("layer_types"),
         "settings": facts.get("settings"),
         "machine_busy_ns": facts.get("machine_busy_ns"),
+        "machine_steal_ns": facts.get("machine_steal_ns"),
         "work": decoded["work"],
         "counters": decoded["counters"],
         "ceilings": None,

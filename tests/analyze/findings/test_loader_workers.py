@@ -115,6 +115,21 @@ def test_workers_that_wait_for_work_are_not_to_blame(tmp_path: Path) -> None:
     assert "75.0%" in title(finding)
 
 
+@pytest.mark.parametrize("unpacks", [True, False])
+def test_waits_while_a_batch_is_unpacked_are_not_for_a_batch(unpacks: bool, tmp_path: Path) -> None:
+    rebuilt = "rebuild_storage_fd (torch/multiprocessing/reductions.py:537)"
+    inner = (IDLE[0], rebuilt, "recvfds (python3.11/multiprocessing/reduction.py:153)") if unpacks else IDLE
+    host = TrainingHost(settings=settings(workers=1, **PLACES))
+    for _ in range(12):
+        with host.step():
+            with host.span(WORKERS), host.function(TAKE, *inner):
+                host.sleep(20 * MS)
+            with host.span("model", "layer"):
+                host.work(10 * MS)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    assert (Rule.LOADER in {each.rule for each in found}) is not unpacks
+
+
 @pytest.mark.parametrize("is_set", [True, False])
 def test_persistent_workers_are_no_fix_where_they_are_set(is_set: bool, tmp_path: Path) -> None:
     stacks = [(IDLE, True), (IDLE, True), (IDLE, True), ((FETCH, ITEM), False)]

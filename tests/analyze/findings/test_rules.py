@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from run_edits import forget_parts, parquet_of
+from run_edits import change_meta, forget_parts, parquet_of
 from simulated_gpu import write_table
 from simulated_program import PROCESS
 from simulated_training import ADAMW_NS, MS, Planted, TrainingHost, settings, train
@@ -365,15 +365,19 @@ def test_start_up_that_imports_logging_is_no_function_that_logs(
 
 
 def with_waited_time(
-    path: Path, host: TrainingHost, waited: float, counted_until: float | None = None
+    path: Path, host: TrainingHost, waited: float, counted_until: float | None = None, steal: float = 0
 ) -> Findings:
-    """Write a run whose main thread waited for so many ms, as the kernel counts it until a time in ms."""
+    """Write a run whose main thread waited for so many ms, as the kernel counts it until a time in ms.
+
+    The host of the virtual machine took `steal` ms of it.
+    """
     folder = host.write(path)
     end_ns = host.now_ns if counted_until is None else round(counted_until * MS)
     row: dict[str, object] = {"process_id": PROCESS, "thread_id": PROCESS, "name": "main"}
     row |= {"begin_ns": 0, "end_ns": end_ns, "waiting_ns": round(waited * MS)}
     with duckdb.connect() as connection:
         write_table(connection, folder, "threads", [row])
+    change_meta(folder, machine_steal_ns=round(steal * MS))
     return gpuprof.open(folder).findings()
 
 
@@ -401,6 +405,40 @@ def test_waits_are_compared_with_the_time_that_the_kernel_counted(tmp_path: Path
     found = with_waited_time(tmp_path / "r.gpuprof", host, counted, of_step_ms * (STEPS - 3))
     assert only(found).rule is Rule.WAITING
     assert only(found).gain.run.low_ns == pytest.approx(whole * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("call", "every", "is_found"),
+    [
+        ("torch.ones_like", 5, False),  # the machine keeps a call from its processor now and then
+        ("torch.ones_like", 1, True),
+        ("time.sleep", 5, True),
+    ],
+)
+def test_waits_of_calls_that_do_not_wait_by_themselves_are_in_many_steps(
+    call: str, every: int, is_found: bool, tmp_path: Path
+) -> None:
+    host = TrainingHost(settings=settings(fused=True))
+    for step in range(STEPS):
+        with host.step():
+            with host.span("model", "layer"):
+                host.work(20 * MS)
+            if step % every == every - 1:
+                with host.function(f"{call} (built-in)"):
+                    host._pass(30 * MS, on_processor=False)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    assert [each.rule for each in found] == [Rule.WAITING] * is_found
+
+
+@pytest.mark.parametrize("steal", [0.3, 0.7])
+def test_what_the_host_of_a_virtual_machine_took_is_no_wait(steal: float, tmp_path: Path) -> None:
+    host = train(TrainingHost(settings=settings()), Planted(sleep=9))
+    found = with_waited_time(tmp_path / "r.gpuprof", host, STEPS * 9, steal=steal * STEPS * 9)
+    if steal > 0.5:
+        assert missing(found, Rule.WAITING) is Missing.CERTAIN_WAITS
+    else:
+        low_ns = only(found).gain.run.low_ns
+        assert low_ns == pytest.approx((1 - steal) * STEPS * 9 * MS, rel=0.05)
 
 
 def test_steps_with_few_samples_do_not_show_waits(tmp_path: Path) -> None:

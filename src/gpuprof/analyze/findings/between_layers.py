@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.findings.certain_waits import are_steps_sampled, certain_wait
+from gpuprof.analyze.findings.certain_waits import are_steps_sampled, certain_wait, is_waiting_call
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
 
@@ -26,6 +26,7 @@ _OUTSIDE = 0.9
 _IN_SPAN = 0.8
 _OF_SPAN = 0.5
 _IN_EACH_STEP = 0.8
+_IN_MANY_STEPS = 0.5
 _LEAST_CERTAIN = 0.5  # of a function's waits
 _LEAST_UNCERTAIN = 0.01  # of the time in steps; less would be no finding either
 _LEAST_LOGGED = 0.05  # of a function's time in steps; else it only calls what writes logs now and then
@@ -135,6 +136,8 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
         time = stacks.covered(samples).without(record.in_model)
         if time.total_ns < _LEAST_PART * steps.total_ns:
             continue
+        if not (is_waiting_call(function[0]) or _is_repeated(record.steps, time)):
+            continue
         certain = certain_wait(record, time)
         if certain is None or certain < _LEAST_CERTAIN:
             is_unknown |= time.total_ns >= _LEAST_UNCERTAIN * steps.total_ns
@@ -153,6 +156,16 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
         places = Places(function=caller, line=line)
         drafts.append(Draft(Rule.WAITING, values, time, kind, gain, (evidence,), places, explained))
     return Missing.CERTAIN_WAITS if is_unknown and not drafts else drafts
+
+
+def _is_repeated(steps: StepTimes, time: Intervals) -> bool:
+    """Whether many steps have some of the time, and none has most of it.
+
+    A call that does not wait by itself is kept from its processor once or twice, for example by a page that
+    is read from the disk or by the host of a virtual machine; that is no property of the program.
+    """
+    of_steps = time.covered_ns(steps.warm.begin_ns, steps.warm.end_ns)
+    return float(np.mean(of_steps > 0)) >= _IN_MANY_STEPS and bool(of_steps.max() <= of_steps.sum() / 2)
 
 
 def _by_function(stacks: SampledStacks, chosen: Any) -> Iterator[tuple[tuple[str, str], Any]]:

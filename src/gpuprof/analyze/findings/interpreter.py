@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.findings.certain_waits import are_steps_sampled, certain_wait
+from gpuprof.analyze.findings.certain_waits import are_steps_sampled, certain_wait, is_waiting_call
 from gpuprof.analyze.findings.finding import Draft, GainKind, Missing, Places, Rule, TimeRange
 from gpuprof.analyze.whatif.intervals import Intervals
 
@@ -78,11 +78,6 @@ _TIME_OF_HOLDER = """
 _WHILE_EXECUTING = 0.8  # of a wait
 _LEAST_CERTAIN = 0.5  # of the waits
 _LEAST_LOCKED = 0.005  # of the time in steps
-_WAITING_CALLS = {
-    *("acquire", "wait", "join", "get", "put", "sleep", "poll", "select", "accept", "recv", "recv_into"),
-    *("read", "readinto", "write", "fsync", "waitpid", "result", "synchronize", "item", "tolist", "cpu"),
-    *("barrier", "all_reduce", "all_gather", "broadcast"),
-}
 _QUEUED = "SELECT sum(queued_ns)::BIGINT FROM threads WHERE process_id = {process}"
 _RAN = "SELECT sum(cpu_ns)::BIGINT FROM threads WHERE process_id = {process}"
 
@@ -197,7 +192,8 @@ def interpreter_lock(record: ProgramRecord) -> list[Draft] | Missing:
     steps = Intervals.union(record.steps.begin_ns, record.steps.end_ns)
     if not are_steps_sampled(stacks, steps):
         return Missing.SAMPLES_OF_STEPS
-    is_other = np.array([_waits_for_other(frames) for frames in stacks.frames], dtype=bool)[stacks.stack]
+    calls = [any(map(is_waiting_call, frames[-1:])) for frames in stacks.frames]
+    is_other = np.array(calls, dtype=bool)[stacks.stack]
     waits = np.flatnonzero(stacks.is_waiting & stacks.is_inside(steps) & ~is_other)
     length = stacks.end_ns[waits] - stacks.begin_ns[waits]
     both_ns = executing.covered_ns(stacks.begin_ns[waits], stacks.end_ns[waits])
@@ -224,12 +220,6 @@ def interpreter_lock(record: ProgramRecord) -> list[Draft] | Missing:
 def _with_most(values: Any, weights: Any) -> int:
     found, place = np.unique(values, return_inverse=True)
     return int(found[np.bincount(place.ravel(), weights=weights).argmax()])
-
-
-def _waits_for_other(frames: tuple[str, ...]) -> bool:
-    """Whether the innermost call waits for something else than the lock, by its name."""
-    name = frames[-1].removesuffix(" (built-in)") if frames and frames[-1].endswith(" (built-in)") else ""
-    return name.rpartition(".")[2] in _WAITING_CALLS
 
 
 def unused_import(record: ProgramRecord) -> list[Draft] | Missing:

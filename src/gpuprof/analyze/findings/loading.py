@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpuprof.analyze.findings.fetches import (
     FETCH_TIME_OF_WORKERS,
     TIME_OF_WORKERS,
@@ -41,6 +43,8 @@ _PROCESSOR_SHARE = """
         ON stacks.t_ns > fetches.start_ns
     WHERE process_id = {process} AND thread_id = {thread} AND cpu_ns IS NOT NULL AND t_ns <= end_ns
 """
+# Frames below which the main process unpacks a batch. It waits there, too, for a worker's file descriptors.
+_UNPACKING = ("_ForkingPickler.loads (built-in)", "(torch/multiprocessing/reductions.py")
 # Workers are worth it up to a gain so near to that of the best number.
 _NEARLY_ALL = 0.95
 _MOSTLY = 0.5
@@ -115,9 +119,15 @@ def _waiting_part(record: ProgramRecord, time: Intervals) -> float:
     if stacks is None:
         return 1.0
     inside = stacks.is_inside(time) & (stacks.cpu_ns >= 0)
-    length = int((stacks.end_ns - stacks.begin_ns)[inside].sum())
-    wanted = int((stacks.cpu_ns + stacks.queued_ns)[inside].sum())
-    return max(1 - wanted / length, 0.0) if length else 1.0
+    unpacks = np.array([any(map(_is_unpacking, frames)) for frames in stacks.frames], dtype=bool)
+    length = stacks.end_ns - stacks.begin_ns
+    waited = length - stacks.cpu_ns - stacks.queued_ns
+    all_ns = int(length[inside].sum())
+    return max(int(waited[inside & ~unpacks[stacks.stack]].sum()) / all_ns, 0.0) if all_ns else 1.0
+
+
+def _is_unpacking(frame: str) -> bool:
+    return any(each in frame for each in _UNPACKING)
 
 
 def _more_workers(values: Mapping[str, Any]) -> int | None:
