@@ -298,6 +298,20 @@ def test_the_ranks_of_torchrun_are_in_the_run(tmp_path: Path, run_python: Any) -
     assert set(run.summary().processes) == {each.process_id for each in phases.ranks}
 
 
+def test_ranks_without_events_are_named(tmp_path: Path, run_python: Any) -> None:
+    start = "subprocess.run([sys.executable, '-c', {code!r}], env={{**os.environ, 'RANK': '{rank}'}})"
+    spanned = "import gpuprof\nwith gpuprof.span('a'): pass"
+    codes = ("pass", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", spanned)
+    started = [start.format(code=code, rank=rank) for rank, code in enumerate(codes)]
+    (tmp_path / "main.py").write_text("import os, subprocess, sys\n" + "\n".join(started))
+    done = run_python(*RUN, "--children", "main.py")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    run = gpuprof.open(tmp_path / "main.gpuprof")
+    assert [each.get("name") for each in run.meta["processes"][1:]] == ["rank 2"]
+    missing = note(NoteCode.RANKS_WITHOUT_EVENTS, ranks=["0", "1"])
+    assert run.meta["notes"] == [missing.to_plain()]
+
+
 def test_pythons_functions_are_seen_in_a_process_without_spans(tmp_path: Path, run_python: Any) -> None:
     if not has_pyinstrument():
         pytest.skip("pyinstrument is not installed")

@@ -423,23 +423,28 @@ def test_the_default_names_count_up(files: Files, run_python: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["python", "python3", "python3.11", "/usr/bin/python3", "folder/python", "python.exe"]
+    ("target", "code"),
+    [
+        *((name, "is_interpreter") for name in ("python", "python3", "python3.11", "python.exe")),
+        (str(Path(sys.executable).parent / "python"), "is_interpreter"),
+        ("elsewhere/python", "no_such_script"),
+    ],
 )
 def test_the_interpreter_in_front_of_the_script_is_refused(
-    target: str, files: Files, monkeypatch: pytest.MonkeyPatch
+    target: str, code: str, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(files({"train.py": "", "folder/python/empty.txt": ""}))
+    monkeypatch.chdir(files({"train.py": "", "python/empty.txt": ""}))
     with pytest.raises(RecordingError) as caught:
         target_path(target, is_module=False, out=None)
-    assert caught.value.code == "is_interpreter"
+    assert caught.value.code == code
 
 
-def test_a_folder_with_the_interpreters_name_is_a_program(
+def test_scripts_and_folders_may_have_the_interpreters_name(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(files({"python/__main__.py": "", "pythonic": ""}))
-    assert target_path("python", is_module=False, out=None) == Path("python.gpuprof")
-    assert target_path("pythonic", is_module=False, out=None) == Path("pythonic.gpuprof")
+    monkeypatch.chdir(files({"python/__main__.py": "", "pythonic": "", "python3": "print()"}))
+    for name in ("python", "pythonic", "python3"):
+        assert target_path(name, is_module=False, out=None) == Path(f"{name}.gpuprof")
 
 
 POOLS = """

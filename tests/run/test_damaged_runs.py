@@ -94,6 +94,12 @@ def test_a_result_of_a_load_is_no_run(tmp_path: Path) -> None:
         gpuprof.open(tmp_path)
 
 
+def test_a_folder_of_windows_is_named_as_one(tmp_path: Path) -> None:
+    (tmp_path / "windows.json").write_text("{}", encoding="utf-8")
+    with refused(RunError, "folder_of_windows", tmp_path):
+        gpuprof.open(tmp_path)
+
+
 def refuse_to_open(path: Path, code: str) -> None:
     with refused(gpuprof.RunError, code) as caught:
         gpuprof.open(path)

@@ -126,6 +126,12 @@ def test_repeated_calls_of_a_layer_are_steps() -> None:
     assert times_of(steps[1]) == (15, 0, 0, 0, 0)
 
 
+def test_marked_steps_without_a_model_are_no_forward_calls() -> None:
+    with_call, without = steps_of((MARK, 0, 100), (F, 20, 30), (MARK, 100, 200))
+    assert (with_call.kind, without.kind) == ("forward", "unknown")
+    assert times_of(without) == (0, 0, 0, 0, 100)
+
+
 def test_no_step_and_a_single_one() -> None:
     assert steps_of() == []
     assert steps_of((OP, 0, 10), (D, 10, 20)) == []

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.record.facts import Method, Reason, SourceStatus
-from gpuprof.run.facts import damage_in, notes_of, statuses_of
+from gpuprof.record.facts import Method, SourceStatus
+from gpuprof.run.facts import damage_in, lacks_native_sampler, notes_of, statuses_of
 from gpuprof.run.messages import (
     damage_text,
     incomplete_text,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gpuprof.api import Run
 
 LABEL_WIDTH = 9
-_NO_SAMPLER = (Reason.INTERPRETER_UNKNOWN, Reason.MEMORY_NOT_READABLE)
 
 MOST_PROCESSES = 16
 MOST_FINDINGS = 3
@@ -192,9 +191,9 @@ def _stacks(stacks: Mapping[str, Any] | None) -> str:
 
 def without_sampler(meta: Mapping[str, Any]) -> str | None:
     """Return why the native sampler could not read Python's stacks, and what replaces it, or None."""
-    status = statuses_of(meta).get("python")
-    if status is None or status.reason not in _NO_SAMPLER:
+    if not lacks_native_sampler(meta):
         return None
+    status = statuses_of(meta)["python"]
     if status.is_on:
         return f"Python stacks were sampled with pyinstrument, which slows down calls: {reason_text(status)}"
     return (

@@ -108,6 +108,7 @@ class NoteCode(str, Enum):
     DISK_FAILED = "disk_failed"
     LIMIT_REACHED = "limit_reached"
     PROCESS_NOT_RECORDED = "process_not_recorded"
+    RANKS_WITHOUT_EVENTS = "ranks_without_events"
     NVTX_TOOL_IGNORED = "nvtx_tool_ignored"
     OTHER_THREAD = "other_thread"
     OPERATORS_STEPPED_BACK = "operators_stepped_back"

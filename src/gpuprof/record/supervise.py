@@ -34,6 +34,7 @@ from gpuprof.record.recording_folder import (
 )
 
 _INTERPRETER = re.compile(r"python[\d.]*(\.exe)?")
+_FILE_HEAD = 512  # bytes; those of a program have zeros, those of a script have none
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -122,9 +123,23 @@ def _check_module(target: str) -> None:
         )
 
 
+def _is_interpreter(target: str) -> bool:
+    """Whether the target is Python itself: a command of this name, or a program file and no script."""
+    path = Path(target)
+    if _INTERPRETER.fullmatch(path.name) is None or (path / "__main__.py").exists():
+        return False
+    if not path.is_file():
+        return path.name == target
+    try:
+        with path.open("rb") as file:
+            return b"\0" in file.read(_FILE_HEAD)
+    except OSError:
+        return False
+
+
 def _check_script(target: str) -> None:
     path = Path(target)
-    if _INTERPRETER.fullmatch(path.name) and not (path / "__main__.py").exists():
+    if _is_interpreter(target):
         raise RecordingError(
             "is_interpreter",
             f"{target} is the Python interpreter, which is started anyway",

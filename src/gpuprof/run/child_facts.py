@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.record.children import FACTS_SUFFIX
-from gpuprof.record.facts import Note, NoteCode
+from gpuprof.record.facts import Note, NoteCode, note
 from gpuprof.record.kernels import read_reports
 from gpuprof.record.program_settings import ProgramSettings
 from gpuprof.run.damage import Damage, DamageCode
@@ -64,6 +64,7 @@ def with_child_facts(
 ) -> dict[str, Any]:
     """Return the facts of a run with those of the processes that left events in it, or could not join it."""
     recorded = {process["process_id"] for process in decoded["processes"]}
+    facts = _with_missing_ranks(facts, children, recorded)
     children = [each for each in children if each["process_id"] in recorded or not each.get("joined", True)]
     if not children:
         return facts
@@ -78,6 +79,20 @@ def with_child_facts(
         "gpu": _joined_gpu(told),
         "settings": _joined_settings(told),
     }
+
+
+def _with_missing_ranks(
+    facts: dict[str, Any], children: list[dict[str, Any]], recorded: set[int]
+) -> dict[str, Any]:
+    """Return the facts with a note of the ranks that are in none of the recorded processes."""
+    there, all_ranks = (
+        {each["rank"] for each in children if "rank" in each and (is_any or each["process_id"] in recorded)}
+        for is_any in (False, True)
+    )
+    if there == all_ranks:
+        return facts
+    missing = note(NoteCode.RANKS_WITHOUT_EVENTS, ranks=sorted(map(str, all_ranks - there)))
+    return {**facts, "notes": [*facts.get("notes", ()), missing.to_plain()]}
 
 
 def _new_notes(facts: dict[str, Any], children: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from gpuprof.run.format import FORMAT_VERSION, check_version
 from gpuprof.run.format_1 import from_format_1
 
 _Fact = TypeVar("_Fact")
+_NO_SAMPLER = (Reason.INTERPRETER_UNKNOWN, Reason.MEMORY_NOT_READABLE)
 
 
 def statuses_of(meta: Mapping[str, Any]) -> dict[str, SourceStatus]:
@@ -23,6 +24,12 @@ def statuses_of(meta: Mapping[str, Any]) -> dict[str, SourceStatus]:
     return {
         str(name): _read(SourceStatus.from_plain, each, _unknown_status) for name, each in sources.items()
     }
+
+
+def lacks_native_sampler(meta: Mapping[str, Any]) -> bool:
+    """Whether the native sampler could not read Python's stacks; pyinstrument may have sampled them."""
+    status = statuses_of(meta).get("python")
+    return status is not None and status.reason in _NO_SAMPLER
 
 
 def program_of(meta: Mapping[str, Any]) -> str:

@@ -102,6 +102,12 @@ class RunFolder:
                 f"{self.path} is a result of gpuprof load, not a run",
                 hint="read it with gpuprof compare, gpuprof gate or gpuprof capacity",
             )
+        if not (self.path / RECORDING_FILE).exists() and (self.path / "windows.json").exists():
+            raise RunError(
+                "folder_of_windows",
+                f"{self.path} is a folder of windows, not a run",
+                hint="specify one of the runs in it, which gpuprof summary lists",
+            )
         if not (self.path / RECORDING_FILE).exists():
             raise RunError(
                 "not_a_run",

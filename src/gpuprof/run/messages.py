@@ -123,6 +123,7 @@ NOTES = Messages(
         "disk_failed": "the disk failed while recording ({error}): events are missing",
         "limit_reached": "this window reached its part of the disk budget: later events are missing",
         "process_not_recorded": "the process could not be recorded: {error}",
+        "ranks_without_events": "ranks of which no event was recorded are not in this run: {ranks:list}",
         "nvtx_tool_ignored": "the NVTX tool named by {variable} was ignored: {error:native}",
         "other_thread": "the recording ended on another thread than it began on",
         "operators_stepped_back": "operators were not recorded while the program used a profiler of PyTorch",

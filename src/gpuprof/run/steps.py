@@ -276,11 +276,12 @@ def _measured(
     for index, (begin, end) in enumerate(intervals):
         times = {name: values[index] for name, values in parts.items()}
         is_training = times["backward_ns"] + times["optimizer_ns"] > 0
+        is_forward = has_operators and times["forward_ns"] > 0
         other_ns = end - begin - sum(times.values())
         if not has_operators:
             times = {name: UNKNOWN if name != "forward_ns" else value for name, value in times.items()}
             other_ns = UNKNOWN
-        kind = "training" if is_training else "forward" if has_operators else "unknown"
+        kind = "training" if is_training else "forward" if is_forward else "unknown"
         steps.append(Step(process_id, index, begin, end, kind, source, **times, other_ns=other_ns))
     return steps
 

@@ -215,13 +215,18 @@ def test_without_readings_the_clock_is_unknown(tmp_path: Path) -> None:
 # ---- small operators ---------------------------------------------------------------------------------------
 
 
-def with_self_times(path: Path, operator_ns: int) -> gpuprof.Run:
-    """Write a model whose operators have a self time."""
+def with_self_times(path: Path, operator_ns: int, updates: int = 0) -> gpuprof.Run:
+    """Write a model whose operators have a self time, and an optimizer with so many small operators."""
     host = new_host()
     for _ in range(STEPS):
-        with host.step(), host.span("model", "layer"):
-            for _ in range(100):
-                host.operator("aten::mm", operator_ns)
+        with host.step():
+            with host.span("model", "layer"):
+                for _ in range(100):
+                    host.operator("aten::mm", operator_ns)
+            if updates:
+                with host.span("Optimizer.step#SGD.step"):
+                    for _ in range(updates):
+                        host.operator("aten::add_", 6 * US)
     folder = host.write(path)
     with duckdb.connect() as connection:
         part = folder / "call_tree" / "rank=0" / "part-0.parquet"
@@ -232,8 +237,9 @@ def with_self_times(path: Path, operator_ns: int) -> gpuprof.Run:
     return gpuprof.open(folder)
 
 
-def test_small_operators_are_bounded_by_half_of_their_time(tmp_path: Path) -> None:
-    run = with_self_times(tmp_path / "r.gpuprof", 6 * US)
+@pytest.mark.parametrize("updates", [0, 100])
+def test_small_operators_are_bounded_by_half_of_their_time(updates: int, tmp_path: Path) -> None:
+    run = with_self_times(tmp_path / "r.gpuprof", 6 * US, updates)
     finding = only(run)
     assert (finding.rule, finding.values["share"], finding.values["batch_size"]) == (Rule.SMALL_BATCH, 1, 4)
     assert (finding.gain.run.low_ns, finding.gain.run.high_ns) == (0, STEPS * 300 * US)
@@ -243,3 +249,8 @@ def test_small_operators_are_bounded_by_half_of_their_time(tmp_path: Path) -> No
 
 def test_large_operators_are_no_cause(tmp_path: Path) -> None:
     assert list(with_self_times(tmp_path / "r.gpuprof", 60 * US).findings()) == []
+
+
+def test_small_operators_of_the_optimizer_are_no_cause(tmp_path: Path) -> None:
+    run = with_self_times(tmp_path / "r.gpuprof", 60 * US, updates=2_000)
+    assert Rule.SMALL_BATCH not in {each.rule for each in run.findings()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +98,26 @@ def test_a_cause_of_a_renamed_script_is_the_same(tmp_path: Path) -> None:
     assert found.warnings == ("The runs are not alike: script train.py before, copy.py now.",)
     assert found.warnings[0] in score_text(found)
     assert plain_score(found)["warnings"] == [*found.warnings]
+
+
+@pytest.mark.parametrize("in_span", [True, False])
+@pytest.mark.parametrize("is_swapped", [True, False])
+def test_a_cause_in_a_run_without_stacks_is_the_same(in_span: bool, is_swapped: bool, tmp_path: Path) -> None:
+    paths = []
+    for name in ("sampled", "unsampled"):
+        host = TrainingHost(settings=settings(fused=True))
+        for _ in range(12):
+            with host.step():
+                with host.span("model", "layer"):
+                    host.work(20 * MS)
+                with host.span("log") if in_span else nullcontext(), host.function("write (train.py:40)"):
+                    for _ in range(50):
+                        host.operator("aten::item", MS // 10)
+        if name == "unsampled":
+            host.samples.clear()
+        paths.append(host.write(tmp_path / f"{name}.gpuprof"))
+    new, old = (gpuprof.open(path) for path in (reversed(paths) if is_swapped else paths))
+    assert outcomes(new.score(old)) == {Rule.LOGGING: Outcome.NOT_REPAIRED}
 
 
 def test_a_cause_that_is_less_than_the_steps_vary_by_is_still_there(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import duckdb
@@ -18,6 +19,8 @@ from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, V
 from gpuprof.analyze.findings.messages import FACTORS, FIXES, MEANINGS_OF_FACTORS, RULES, TITLES
 from gpuprof.analyze.findings.text import explanation, repair, short_lines, title, uncertain_cause
 from gpuprof.analyze.whatif.step_gain import REPLAY_ERROR
+from gpuprof.errors import RunError
+from gpuprof.record.facts import Reason, SourceStatus
 from gpuprof.text.messages import Messages
 
 CLEAN = Planted()
@@ -235,6 +238,20 @@ def test_a_rule_names_what_was_not_recorded(tmp_path: Path) -> None:
     assert missing[Rule.OPTIMIZER] is Missing.SETTINGS
     assert missing[Rule.WAITING] is Missing.STACKS
     assert missing[Rule.UNUSED_IMPORT] is Missing.STACKS
+
+
+def test_without_the_native_sampler_another_one_is_named(tmp_path: Path) -> None:
+    host = train(TrainingHost(settings=settings()), CLEAN, STEPS)
+    host.samples.clear()
+    path = host.write(tmp_path / "r.gpuprof")
+    meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+    off = SourceStatus.off(Reason.INTERPRETER_UNKNOWN).to_plain()
+    change_meta(path, sources={**meta["sources"], "python": off}, stacks=None)
+    found = gpuprof.open(path).findings()
+    assert missing(found, Rule.WAITING) is missing(found, Rule.UNUSED_IMPORT) is Missing.NATIVE_SAMPLER
+    with pytest.raises(RunError, match="gpuprof run --python") as caught:
+        gpuprof.open(path).whatif(remove="python:f")
+    assert caught.value.code == "no_stacks"
 
 
 def test_a_program_without_steps_can_have_findings_of_the_whole_run(tmp_path: Path) -> None:

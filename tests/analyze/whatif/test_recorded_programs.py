@@ -199,6 +199,7 @@ def test_names_are_text_and_not_queries(tmp_path: Path) -> None:
     [
         ({}, "no_change", ""),
         ({"remove": "nothing-like-this"}, "unknown_name", "nothing-like-this"),
+        ({"remove": "span:logg"}, "unknown_name", "did you mean 'log'?"),
         ({"remove": "python:nothing"}, "no_stacks", "python:nothing"),
         ({"speed_up": {"log": 0.0}}, "invalid_factor", "'log'"),
         ({"speed_up": {"log": float("nan")}}, "invalid_factor", "nan"),

@@ -48,6 +48,7 @@ from gpuprof.analyze.findings.places import located
 from gpuprof.analyze.findings.ranks import accumulation, buckets, slow_rank
 from gpuprof.analyze.findings.record import ProgramRecord
 from gpuprof.analyze.whatif.step_gain import FEWEST_STEPS, step_interval
+from gpuprof.run.facts import lacks_native_sampler
 
 if TYPE_CHECKING:
     from gpuprof.analyze.processor_waits import ProcessorWaits
@@ -162,6 +163,8 @@ def find(folder: RunFolder, rerun: Rerunner | None = None, rank: int | None = No
     for rule, look in RULES.items():
         answer = look(record)
         if isinstance(answer, Missing):
+            if answer is Missing.STACKS and lacks_native_sampler(folder.meta):
+                answer = Missing.NATIVE_SAMPLER
             results.append(RuleResult(rule, Verdict.UNKNOWN, answer))
             continue
         judged = [(draft, _finding(record, draft)) for draft in answer]

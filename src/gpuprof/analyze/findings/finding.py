@@ -62,6 +62,7 @@ class Missing(str, Enum):
     STEPS = "steps"
     OPERATORS = "operators"
     STACKS = "stacks"
+    NATIVE_SAMPLER = "native_sampler"
     THREAD_STATES = "thread_states"
     COLLECTIONS = "collections"
     COMPILATIONS = "compilations"

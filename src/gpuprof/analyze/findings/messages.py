@@ -348,6 +348,10 @@ MISSING = Messages(
         "steps": "the program has no steps; mark them with gpuprof.span('step')",
         "operators": "operators were not recorded",
         "stacks": "Python stacks were not sampled; record with gpuprof run",
+        "native_sampler": (
+            "the sampler cannot read Python stacks of this interpreter; record with gpuprof run --python, "
+            "which uses pyinstrument"
+        ),
         "thread_states": "stack samples by pyinstrument do not show whether a thread waits",
         "collections": "they were not recorded; record with gpuprof run",
         "compilations": "compilations were not recorded",

@@ -52,16 +52,23 @@ _MEDIAN = """
 # The self time of small operators, and a short one of layers, is that of the framework, whatever the size of
 # the batch. Layers that take longer compute something that is no operator.
 _LEAST_SMALL = 0.5  # of the time in the model
-_TIME_OF_SMALL = """
-    SELECT sum(own_ns)::BIGINT FROM call_tree WHERE process_id = {process} AND calls > 0
+# Layers, the backward pass, and what they call: the optimizer and the loader are not in the model.
+_MODEL = """
+    WITH RECURSIVE model AS (
+        SELECT node_id, kind, calls, own_ns FROM call_tree
+        WHERE process_id = {process} AND kind IN ('layer', 'backward')
+        UNION SELECT called.node_id, called.kind, called.calls, called.own_ns FROM call_tree AS called
+        JOIN model ON called.parent_id = model.node_id WHERE process_id = {process})
+"""
+_SMALL = """
+    SELECT sum(own_ns)::BIGINT FROM model WHERE calls > 0
         AND own_ns < calls * CASE kind WHEN 'layer' THEN 100000 WHEN 'operator' THEN 10000
             WHEN 'backward' THEN 10000 ELSE 0 END
 """
+_ALL = "SELECT sum(own_ns)::BIGINT FROM model WHERE calls > 0 AND kind IN ('layer', 'operator', 'backward')"
+_TIME_OF_SMALL = "".join([_MODEL, _SMALL])
+_TIME_IN_MODEL = "".join([_MODEL, _ALL])
 _A_KERNEL = "SELECT 1 AS one FROM kernels WHERE process_id = {process} LIMIT 1"
-_TIME_IN_MODEL = """
-    SELECT sum(own_ns)::BIGINT FROM call_tree WHERE process_id = {process} AND calls > 0
-        AND kind IN ('layer', 'operator', 'backward')
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +181,7 @@ def small_batch(record: ProgramRecord) -> list[Draft] | Missing:
     whole = record.figure("model_time", "ns", _TIME_IN_MODEL, process=record.process_id)
     if not small.value or not whole.value or small.value < _LEAST_SMALL * whole.value:
         return []
-    time = record.in_model
+    time = record.in_layers
     share = small.value / whole.value
     gain = TimeRange(0.0, time.total_ns * share / 2)
     loaders = () if record.settings is None else record.settings.loaders

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -171,7 +171,7 @@ def _remaining(before: Findings, after: Findings, scripts: tuple[str, str]) -> l
             (
                 place
                 for place, new in enumerate(left)
-                if _subject(new, scripts[1]) == _subject(old, scripts[0])
+                if _is_same(_subject(old, scripts[0]), _subject(new, scripts[1]))
                 and (place < listed or _time_now(old, new) >= _SAME)
             ),
             None,
@@ -181,10 +181,18 @@ def _remaining(before: Findings, after: Findings, scripts: tuple[str, str]) -> l
     return found
 
 
-def _subject(finding: Finding, script: str) -> tuple[Rule, tuple[Any, ...]]:
-    values = (finding.values.get(name) for name in _SUBJECT)
-    return finding.rule, tuple(
-        same_function(each, script) if isinstance(each, str) else each for each in values
+def _subject(finding: Finding, script: str) -> dict[str, Any]:
+    values = {name: finding.values.get(name) for name in _SUBJECT}
+    return {"rule": finding.rule} | {
+        name: same_function(each, script) if isinstance(each, str) else each for name, each in values.items()
+    }
+
+
+def _is_same(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two subjects are the same, as far as both are known: without stacks, they have no function."""
+    is_known = None not in (old["function"], new["function"])
+    return all(
+        old[name] == new[name] for name in old if name != "function" or (is_known and old["span"] is None)
     )
 
 

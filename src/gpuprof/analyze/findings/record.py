@@ -351,6 +351,15 @@ class ProgramRecord:
         )
 
     @cached_property
+    def in_layers(self) -> Intervals:
+        """Time in layers and the backward pass."""
+        calls = self._model_calls
+        begin = calls.begin_ns.copy()
+        begin[calls.is_update] = calls.without_closures(begin[calls.is_update], calls.end_ns[calls.is_update])
+        others = ~(calls.is_backward | calls.is_layer)
+        return self.in_model.without(Intervals.union(begin[others], calls.end_ns[others]))
+
+    @cached_property
     def stacks(self) -> SampledStacks | None:
         """The main thread's stack samples, None without any."""
         of_main: dict[str, Value] = {"process": self.process_id, "thread": self.main_thread}

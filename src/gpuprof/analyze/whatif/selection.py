@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import re
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numpy as np
 
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
 from gpuprof.errors import RunError
+from gpuprof.run.facts import lacks_native_sampler
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ Action = Literal["remove", "speed_up"]
 _SELECTABLE = tuple(kind for kind in KINDS if kind != "process")
 # Their nodes come from samples and have no spans.
 _SAMPLED = ("python", "waiting")
+_MOST_COMPARED = 5_000  # names, with one that was not found
 
 _NODES = """
     SELECT coalesce(parent_id - (SELECT min(node_id) FROM call_tree WHERE process_id = {process}), -1)
@@ -107,15 +110,29 @@ def select(folder: RunFolder, process_id: int, change: Modification) -> Selectio
         raise RunError(
             "no_stacks",
             f"{folder.path}: no Python stacks were recorded, which {change.pattern!r} needs",
-            hint="record with `gpuprof run`, or in a program with gpuprof.profile(python=True)",
+            hint=(
+                "record with `gpuprof run --python`, which uses pyinstrument"
+                if lacks_native_sampler(folder.meta)
+                else "record with `gpuprof run`, or in a program with gpuprof.profile(python=True)"
+            ),
         )
     if not found.names:
+        near = _near_names(folder, process_id, change.pattern.removeprefix(f"{kind}:"))
+        lists = "gpuprof summary lists names and sources"
         raise RunError(
             "unknown_name",
             f"{folder.path}: no recorded name matches {change.pattern!r}",
-            hint="gpuprof summary lists names and sources; * matches any text, as in 'layers.*.mlp'",
+            hint=f"did you mean {near[0]!r}? {lists}" if near else f"{lists}; * matches any text",
         )
     return found
+
+
+def _near_names(folder: RunFolder, process_id: int, pattern: str) -> list[str]:
+    """Return the recorded name that is most like a pattern, or nothing."""
+    columns = folder.columns(_NODES, process=process_id)
+    rows = zip(columns["kind"].tolist(), columns["name"].tolist(), strict=True)
+    names = dict.fromkeys(name for kind, name in rows if _may_be_named(kind, None))
+    return difflib.get_close_matches(pattern, list(names)[:_MOST_COMPARED], 1, cutoff=0.5)
 
 
 def _matcher(pattern: str) -> tuple[str | None, Callable[[str], bool]]:
