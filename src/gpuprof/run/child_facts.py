@@ -85,14 +85,14 @@ def _with_missing_ranks(
     facts: dict[str, Any], children: list[dict[str, Any]], recorded: set[int]
 ) -> dict[str, Any]:
     """Return the facts with a note of the ranks that are in none of the recorded processes."""
-    there, all_ranks = (
-        {each["rank"] for each in children if "rank" in each and (is_any or each["process_id"] in recorded)}
-        for is_any in (False, True)
-    )
-    if there == all_ranks:
+    ranks = [each for each in children if "rank" in each]
+    missing = {each["rank"] for each in ranks} - {
+        each["rank"] for each in ranks if each["process_id"] in recorded
+    }
+    if not missing:
         return facts
-    missing = note(NoteCode.RANKS_WITHOUT_EVENTS, ranks=sorted(map(str, all_ranks - there)))
-    return {**facts, "notes": [*facts.get("notes", ()), missing.to_plain()]}
+    added = note(NoteCode.RANKS_WITHOUT_EVENTS, ranks=[str(rank) for rank in sorted(missing)])
+    return {**facts, "notes": [*facts.get("notes", ()), added.to_plain()]}
 
 
 def _new_notes(facts: dict[str, Any], children: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -96,25 +96,25 @@ class RunFolder:
             meta = read_json(self.path / META_FILE)
             check_meta(meta, self.path)
             return current_format(meta, self.path)
-        if not (self.path / RECORDING_FILE).exists() and (self.path / "requests.parquet").exists():
+        if (self.path / RECORDING_FILE).exists():
+            return self._recover()
+        if (self.path / "requests.parquet").exists():
             raise RunError(
                 "result_of_load",
                 f"{self.path} is a result of gpuprof load, not a run",
                 hint="read it with gpuprof compare, gpuprof gate or gpuprof capacity",
             )
-        if not (self.path / RECORDING_FILE).exists() and (self.path / "windows.json").exists():
+        if (self.path / "windows.json").exists():
             raise RunError(
                 "folder_of_windows",
                 f"{self.path} is a folder of windows, not a run",
                 hint="specify one of the runs in it, which gpuprof summary lists",
             )
-        if not (self.path / RECORDING_FILE).exists():
-            raise RunError(
-                "not_a_run",
-                f"{self.path} is not a run: it holds neither {META_FILE} nor {RECORDING_FILE}",
-                hint="specify the folder that a recording writes (NAME.gpuprof)",
-            )
-        return self._recover()
+        raise RunError(
+            "not_a_run",
+            f"{self.path} is not a run: it holds neither {META_FILE} nor {RECORDING_FILE}",
+            hint="specify the folder that a recording writes (NAME.gpuprof)",
+        )
 
     def _recover(self) -> dict[str, Any]:
         if os.access(self.path, os.W_OK):

@@ -27,6 +27,18 @@ IDLE = ("Queue.get (python3.11/multiprocessing/queues.py:98)", "self._selector.p
 PLACES = {"iterated": "main (train.py:9)", "iterated_line": 12, "item": ITEM, "collate": COLLATE}
 
 
+def waiting_host(inner: tuple[str, ...], **loader: Any) -> TrainingHost:
+    """Return a loop that waits 20 of 30 ms in functions called to take a batch."""
+    host = TrainingHost(settings=settings(**loader))
+    for _ in range(12):
+        with host.step():
+            with host.span(WORKERS), host.function(TAKE, *inner):
+                host.sleep(20 * MS)
+            with host.span("model", "layer"):
+                host.work(10 * MS)
+    return host
+
+
 def found_with(
     folder: Path,
     stacks: list[tuple[tuple[str, ...], bool]],
@@ -39,13 +51,7 @@ def found_with(
     `others` are samples of other processes, with `parents` by process.
     """
     given = {"workers": 1, **PLACES, **loader}
-    host = TrainingHost(settings=settings(**given))
-    for _ in range(12):
-        with host.step():
-            with host.span(WORKERS), host.function(TAKE, *IDLE):
-                host.sleep(20 * MS)
-            with host.span("model", "layer"):
-                host.work(10 * MS)
+    host = waiting_host(IDLE, **given)
     for place, t_ns in enumerate(range(MS, host.now_ns + 1, MS)):
         if stacks:
             frames, waits = stacks[place % len(stacks)]
@@ -119,13 +125,7 @@ def test_workers_that_wait_for_work_are_not_to_blame(tmp_path: Path) -> None:
 def test_waits_while_a_batch_is_unpacked_are_not_for_a_batch(unpacks: bool, tmp_path: Path) -> None:
     rebuilt = "rebuild_storage_fd (torch/multiprocessing/reductions.py:537)"
     inner = (IDLE[0], rebuilt, "recvfds (python3.11/multiprocessing/reduction.py:153)") if unpacks else IDLE
-    host = TrainingHost(settings=settings(workers=1, **PLACES))
-    for _ in range(12):
-        with host.step():
-            with host.span(WORKERS), host.function(TAKE, *inner):
-                host.sleep(20 * MS)
-            with host.span("model", "layer"):
-                host.work(10 * MS)
+    host = waiting_host(inner, workers=1, **PLACES)
     found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
     assert (Rule.LOADER in {each.rule for each in found}) is not unpacks
 

@@ -214,6 +214,13 @@ class _ModelCalls(NamedTuple):
     is_layer: npt.NDArray[np.bool_]
     is_update: npt.NDArray[np.bool_]
 
+    @property
+    def own_begin_ns(self) -> Ints:
+        """The begin of each call, of an optimizer's step that of its update."""
+        begin: Ints = self.begin_ns.copy()
+        begin[self.is_update] = self.without_closures(begin[self.is_update], self.end_ns[self.is_update])
+        return begin
+
     def without_closures(self, begin_ns: Ints, end_ns: Ints) -> Ints:
         """Return where steps of optimizers begin their update."""
         own = self.is_backward
@@ -332,8 +339,7 @@ class ProgramRecord:
     def in_model(self) -> Intervals:
         """Time in layers, the backward pass, the optimizer without closures, and the data loader."""
         calls = self._model_calls
-        begin, end, is_backward = calls.begin_ns.copy(), calls.end_ns, calls.is_backward
-        begin[calls.is_update] = calls.without_closures(begin[calls.is_update], end[calls.is_update])
+        begin, end, is_backward = calls.own_begin_ns, calls.end_ns, calls.is_backward
         # Of the engine, what it needs between two nodes belongs to the pass.
         backward = Intervals.union(begin[is_backward], end[is_backward])
         until = backward.end_ns.copy()
@@ -354,10 +360,8 @@ class ProgramRecord:
     def in_layers(self) -> Intervals:
         """Time in layers and the backward pass."""
         calls = self._model_calls
-        begin = calls.begin_ns.copy()
-        begin[calls.is_update] = calls.without_closures(begin[calls.is_update], calls.end_ns[calls.is_update])
         others = ~(calls.is_backward | calls.is_layer)
-        return self.in_model.without(Intervals.union(begin[others], calls.end_ns[others]))
+        return self.in_model.without(Intervals.union(calls.own_begin_ns[others], calls.end_ns[others]))
 
     @cached_property
     def stacks(self) -> SampledStacks | None:
