@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/fork_pauses.hpp"
 
-#include <Python.h>
-
 namespace gpuprof::python {
 namespace {
 
@@ -20,15 +18,11 @@ void ForkPauses::remove(const std::shared_ptr<StackSampler>& sampler) noexcept {
 
 void ForkPauses::pause() {
     paused_by_this_thread = active_;
-    Py_BEGIN_ALLOW_THREADS;
     for (const auto& each : paused_by_this_thread) each->pause();
-    Py_END_ALLOW_THREADS;
 }
 
 void ForkPauses::resume() {
-    Py_BEGIN_ALLOW_THREADS;
     for (const auto& each : paused_by_this_thread) each->resume();
-    Py_END_ALLOW_THREADS;
     paused_by_this_thread.clear();
 }
 

@@ -9,8 +9,9 @@
 namespace gpuprof::python {
 
 // The samplers that are paused while a thread forks. A forked process would have what its parent's sampling
-// thread held, and Python warns of forks in programs with several threads. All but the pauses themselves is
-// done with the interpreter lock held, so that a forked process finds no other lock held.
+// thread held, and Python warns of forks in programs with several threads. All of it is done with the
+// interpreter lock held: a forked process finds no other lock held, and a thread that gave the lock away
+// would get it back only after the switch interval of each thread that computes.
 class ForkPauses {
   public:
     void add(const std::shared_ptr<StackSampler>& sampler);

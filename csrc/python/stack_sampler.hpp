@@ -30,10 +30,11 @@ class StackSampler {
 
     // Begins; returns an error number, or 0.
     int start() noexcept;
-    // Takes the last samples and ends; may be started again. To be called without the interpreter lock.
+    // Takes the last samples and ends; may be started again. Waits for the sampling thread, which needs no
+    // lock of the interpreter.
     void stop() noexcept;
     // Nothing may be sampled in mid-fork (fork_pauses.hpp). The first `pause` ends the sampling, the last
-    // `resume` begins it again, unless it was stopped meanwhile. To be called without the interpreter lock.
+    // `resume` begins it again, unless it was stopped meanwhile.
     void pause() noexcept;
     void resume() noexcept;
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import gpuprof
+from gpuprof.errors import RunError
+from tests.support.refusals import refused
 
 MODELS = Path(__file__).parents[1] / "support" / "bench_models.py"
 DOUBLED = ("--model", f"{MODELS}:doubled", "--input-shape", "3")
@@ -52,6 +54,8 @@ def test_a_model_under_cprofile(run: Any, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     names = {row.name for row in gpuprof.open(tmp_path / "r.gpuprof").summary("python").rows}
     assert any("bench_models.py" in name for name in names)
+    with refused(RunError, "no_calls", "r.gpuprof"):
+        gpuprof.open(tmp_path / "r.gpuprof").findings()
 
 
 @pytest.mark.parametrize(

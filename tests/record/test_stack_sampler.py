@@ -249,6 +249,44 @@ with gpuprof.profile(out="r.gpuprof", python=True):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_fork_gives_the_interpreter_to_no_other_thread(tmp_path: Path, run_python: Any) -> None:
+    done = run_python(
+        "-c",
+        """
+import os, pathlib, sys, threading, time
+from gpuprof.record.stack_sampler import StackSamplerSource
+
+class Other:
+    turns = 0
+    has_ended = False
+
+def take_turns():
+    while not Other.has_ended:
+        Other.turns += 1
+        time.sleep(0)
+
+source = StackSamplerSource(pathlib.Path())
+assert source.start().is_on
+sys.setswitchinterval(1000)  # no thread asks another one for the interpreter
+thread = threading.Thread(target=take_turns, daemon=True)
+thread.start()
+for _ in range(20):
+    before = Other.turns
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert Other.turns == before
+    os.waitpid(child, 0)
+assert Other.turns > 0
+Other.has_ended = True
+thread.join()
+source.stop()
+""",
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 class PausedSampler:
     """A native sampler, and pauses of this thread and of another one."""
 

@@ -244,7 +244,11 @@ def main_process(folder: RunFolder) -> int:
             "GROUP BY process_id ORDER BY count(*) DESC, process_id LIMIT 1"
         ).fetchall()
     if not rows:
-        raise RunError("no_calls", f"{folder.path} contains no calls", hint="record the program again")
+        raise RunError(
+            "no_calls",
+            f"{folder.path} contains no calls with their times",
+            hint="record the program with `gpuprof run`, without --profiler cprofile or line",
+        )
     return int(rows[0][0])
 
 
