@@ -15,7 +15,7 @@ from simulated_training import Planted, TrainingHost, settings, train
 
 import gpuprof
 from gpuprof.analyze.findings.finding import Finding
-from gpuprof.analyze.findings.text import gain_basis, repair
+from gpuprof.analyze.findings.text import evidence_figures, gain_basis, repair
 from gpuprof.render import findings as finding_cards
 
 HOSTILE = "</li></ol><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -66,6 +66,7 @@ def test_a_card_has_gain_kind_confidence_fix_and_check(tmp_path: Path) -> None:
     assert section.texts["b"] == ["16.0 ms to 20.0 ms of the mean step (32.0% to 40.0%)"]
     (finding,) = run.findings()
     assert (section.texts["span"], round(finding.confidence, 2)) == ([gain_basis(finding)], 0.9)
+    assert section.texts["evidence"] == [f"evidence: {evidence_figures(finding)}"]
     assert repair(finding) in "".join(section.texts["code"])
     assert f"gpuprof explain NEW --against {run.path}" in section.texts["code"]
 
@@ -120,7 +121,7 @@ def test_hostile_text_adds_no_element(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(finding_cards, "repair", lambda finding: HOSTILE)
     hostile = Section(page_of(run))
     assert sorted(hostile.tags) == sorted([*plain.tags, "p"])  # a line for the place
-    assert hostile.texts["button"][0] == hostile.texts["place"][0] == HOSTILE
+    assert (hostile.texts["button"][0], hostile.texts["place"]) == (HOSTILE, [f"where: {HOSTILE}"])
 
 
 def test_an_imported_run_has_no_cards(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.metrics import Weight
-from gpuprof.record.facts import Method, Reason, SourceStatus
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus
 from gpuprof.render.flame_views import weight_views
 from gpuprof.render.flamegraph import flamegraph_page
 from gpuprof.render.page import asset, page_notes, readable
@@ -328,6 +328,16 @@ def test_a_machine_without_a_gpu_lacks_nothing() -> None:
     with_a_gpu = {"samples": SourceStatus.on(Method.NVML, period_ns=1).to_plain(), "kernels": no_torch_cuda}
     (line,) = page_notes({"complete": True, "sources": with_a_gpu})
     assert line.startswith("No kernels: ")
+
+
+def test_a_few_dropped_stacks_are_no_warning() -> None:
+    def lines(torn: int) -> list[str]:
+        note = Note(NoteCode.STACKS_TORN, {"torn": torn, "samples": 1_000}, (7,))
+        return page_notes({"complete": True, "notes": [note.to_plain()]})
+
+    assert lines(150) == []
+    (line,) = lines(300)
+    assert "300 of 1,000" in line
 
 
 @pytest.mark.parametrize(

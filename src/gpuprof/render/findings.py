@@ -13,6 +13,7 @@ from gpuprof.analyze.findings.engine import find, is_searched
 from gpuprof.analyze.findings.finding import Verdict
 from gpuprof.analyze.findings.text import (
     check_command,
+    evidence_figures,
     gain_amount,
     gain_basis,
     other_python_text,
@@ -96,7 +97,8 @@ def _card(number: int, finding: Finding, findings: Findings, command: str) -> st
         f'<h3><button type="button" data-finding="{number}">{escaped(name)}</button></h3>',
         f'<p class="gain"><b>{escaped(gain_amount(finding, findings.mean_step_ns))}</b> <span>'
         f"{escaped(gain_basis(finding))}</span></p>",
-        f'<p class="place">{escaped(place)}</p>' if place else "",
+        f'<p class="evidence">evidence: {escaped(evidence_figures(finding))}</p>',
+        f'<p class="place">where: {escaped(place)}</p>' if place else "",
         f"<pre><code>{_code(repair(finding))}</code></pre>",
         f'<p class="check">check: <code>{escaped(command)}</code></p>',
         f'<p class="leads"><button type="button" data-finding="{number}" data-leads="flame" hidden>'

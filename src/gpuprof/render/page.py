@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuprof.record.facts import Reason
+from gpuprof.record.facts import Note, NoteCode, Reason
 from gpuprof.run.facts import damage_in, notes_of, program_of, statuses_of
 from gpuprof.run.losses import gpu_losses
 from gpuprof.run.messages import damage_text, not_imported_text, note_text, reason_text
@@ -272,7 +272,18 @@ def page_notes(meta: dict[str, Any]) -> list[str]:
     if left_out := not_imported_text(meta.get("not_imported") or ()):
         notes.append(f"Not imported: {left_out}.")
     notes += [damage_text(each) for each in damage_in(meta)]
-    return [*notes, *(note_text(each) for each in notes_of(meta))]
+    return [*notes, *(note_text(each) for each in notes_of(meta) if not _is_usual(each))]
+
+
+# Programs that import or call much have up to 15%. Until several samples in a row are missing, only the
+# resolution is affected; `gpuprof summary` reports it.
+_MOST_TORN = 0.25
+
+
+def _is_usual(note: Note) -> bool:
+    if note.code is not NoteCode.STACKS_TORN:
+        return False
+    return float(note.values.get("torn", 0)) < _MOST_TORN * float(note.values.get("samples", 0))
 
 
 _GPU_SOURCES = ("samples", "kernels")

@@ -113,7 +113,7 @@ _OTHER_WORK_HINT = "correct this, then record it again with gpuprof run --work"
 def _torn_text(values: Mapping[str, Any]) -> str:
     torn, samples = values["torn"], values["samples"]
     of_all = f"{counted(samples, 'stack sample')} ({format_share(torn / samples)})"
-    return f"{torn:,} of {of_all} changed while they were read, and were dropped"
+    return f"{torn:,} of {of_all} changed while they were read; their time counts with the next sample"
 
 
 NOTES = Messages(

@@ -107,7 +107,7 @@ def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]
             # The title has the function, if it has no span.
             is_named = each.places.function in each.values.values() and each.values.get("span") is None
             where = [] if is_named or each.places.function is None else [("where", place_text(each))]
-            lines += [("evidence", _evidence(each)), *where, ("fix", first)]
+            lines += [("evidence", evidence_figures(each)), *where, ("fix", first)]
             lines += [("", line) for line in more]
     if not lines:
         rules = len(findings.results)
@@ -312,7 +312,7 @@ def _details(finding: Finding, findings: Findings, run: str) -> Iterator[str]:
     if finding.cost_step_ns is not None:
         cost = f"{format_duration(finding.cost_step_ns)} a step, {cost}"
     yield _line("cost", cost)
-    yield _line("evidence", _evidence(finding))
+    yield _line("evidence", evidence_figures(finding))
     if finding.rerun is not None:
         yield _line("re-run", _rerun_text(finding.rerun))
     factors = [f"{FACTORS.text(name, {})} {value:.2f}" for name, value in finding.factors.items()]
@@ -329,7 +329,8 @@ def _details(finding: Finding, findings: Findings, run: str) -> Iterator[str]:
     yield _line("check", check_command(run))
 
 
-def _evidence(finding: Finding) -> str:
+def evidence_figures(finding: Finding) -> str:
+    """Return the figures that a finding is based on, each with its name."""
     return ", ".join(
         f"{FIGURES.text(each.code, {})} {figure_text(each.unit, each.value)}" for each in finding.evidence
     )
