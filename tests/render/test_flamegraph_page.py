@@ -331,13 +331,14 @@ def test_a_machine_without_a_gpu_lacks_nothing() -> None:
 
 
 def test_a_few_dropped_stacks_are_no_warning() -> None:
-    def lines(torn: int) -> list[str]:
+    def lines(torn: Any) -> list[str]:
         note = Note(NoteCode.STACKS_TORN, {"torn": torn, "samples": 1_000}, (7,))
         return page_notes({"complete": True, "notes": [note.to_plain()]})
 
     assert lines(150) == []
     (line,) = lines(300)
     assert "300 of 1,000" in line
+    assert len(lines("damaged")) == 1
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,8 @@ _MOST_TORN = 0.25
 def _is_usual(note: Note) -> bool:
     if note.code is not NoteCode.STACKS_TORN:
         return False
-    return float(note.values.get("torn", 0)) < _MOST_TORN * float(note.values.get("samples", 0))
+    torn, samples = note.values.get("torn"), note.values.get("samples")
+    return isinstance(torn, int) and isinstance(samples, int) and torn < _MOST_TORN * samples
 
 
 _GPU_SOURCES = ("samples", "kernels")
