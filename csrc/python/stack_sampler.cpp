@@ -157,7 +157,7 @@ void StackSampler::run() noexcept {
         }
         do {
             due_ns = std::max(due_ns + interval_ns_, monotonic_ns() - interval_ns_);
-        } while (wait_until(due_ns) && (sample_all(), file_.error() == 0));
+        } while (wait_until(due_ns) && (sample_all(), file_.error() == 0) && !is_last());
         sample_all();
         for (Thread& thread : threads_) keep_rest(thread, thread.idle_ns);
         write_usage(system_thread_id());
@@ -178,6 +178,12 @@ bool StackSampler::wait_until(std::int64_t due_ns) noexcept {
     const bool goes_on = !is_ending_;
     pthread_mutex_unlock(&mutex_);
     return goes_on;
+}
+
+// A process that a thread other than the first one forked ends with its last thread, which this one must not
+// be. Python's threads are counted first, since that is known already.
+bool StackSampler::is_last() const noexcept {
+    return listed_.empty() && !has_other_threads();
 }
 
 void StackSampler::sample_all() {

@@ -76,6 +76,7 @@ class StackSampler {
 
     void run() noexcept;
     bool wait_until(std::int64_t due_ns) noexcept;  // false when it is to end
+    bool is_last() const noexcept;
     void sample_all();
     void write_usage(std::int64_t except);  // of all threads, at the start, once a second, and at the end
     void list_threads();

@@ -94,6 +94,16 @@ void read_stat(NamedUsage& found, FileText& text) noexcept {
 void read_stat(NamedUsage&, FileText&) noexcept {}
 #endif
 
+constexpr char unknown_state = 0;  // of a thread that is not there
+
+// The letter of proc_pid_stat(5): R of a thread that runs or is ready to run.
+char state_of(std::int64_t thread_id) noexcept {
+    FileText text;
+    if (!read_file(thread_id, "stat", text)) return unknown_state;
+    const char* end_of_name = std::strrchr(text.data(), ')');
+    return end_of_name != nullptr && end_of_name[1] == ' ' ? end_of_name[2] : unknown_state;
+}
+
 }  // namespace
 
 void read_thread_usage(std::vector<NamedUsage>& found, std::int64_t except) {
@@ -122,10 +132,21 @@ std::int64_t thread_queued_ns(std::int64_t thread_id) noexcept {
 }
 
 bool is_thread_ready(std::int64_t thread_id) noexcept {
-    FileText text;
-    if (!read_file(thread_id, "stat", text)) return false;
-    const char* end_of_name = std::strrchr(text.data(), ')');
-    return end_of_name != nullptr && std::strncmp(end_of_name, ") R", 3) == 0;
+    return state_of(thread_id) == 'R';
+}
+
+// The first thread stays in the list until the process ends, as a zombie.
+bool has_other_threads() noexcept {
+    const std::unique_ptr<DIR, int (*)(DIR*)> tasks(opendir("/proc/self/task"), closedir);
+    if (tasks == nullptr) return true;
+    const std::int64_t own = system_thread_id();
+    while (const dirent* entry = readdir(tasks.get())) {
+        const std::int64_t id = std::strtoll(entry->d_name, nullptr, 10);
+        if (id <= 0 || id == own) continue;
+        const char state = state_of(id);
+        if (state != unknown_state && state != 'Z' && state != 'X') return true;
+    }
+    return false;
 }
 
 }  // namespace gpuprof::python

@@ -32,4 +32,7 @@ std::int64_t thread_queued_ns(std::int64_t thread_id) noexcept;
 // Whether a thread runs or is ready to run, as far as the system reports it.
 bool is_thread_ready(std::int64_t thread_id) noexcept;
 
+// Whether this process has another thread that has not ended. True where the system does not report it.
+bool has_other_threads() noexcept;
+
 }  // namespace gpuprof::python

@@ -287,6 +287,30 @@ source.stop()
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_forked_process_ends_with_its_last_thread(tmp_path: Path, run_python: Any) -> None:
+    done = run_python(
+        "-c",
+        """
+import os, pathlib, threading
+from gpuprof.record.stack_sampler import StackSamplerSource
+
+def fork():
+    child = os.fork()
+    if child != 0:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+source = StackSamplerSource(pathlib.Path())
+assert source.start().is_on
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+source.stop()
+""",
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 class PausedSampler:
     """A native sampler, and pauses of this thread and of another one."""
 

@@ -342,18 +342,19 @@ RULES = Messages(
         "startup": "slow start-up",
     }
 )
+_WITH_PYTHON = "record with gpuprof run without --no-python, or with gpuprof.profile(python=True)"
 MISSING = Messages(
     {
         "older_run": "the run lacks what --work records now; record it again",
         "steps": "the program has no steps; mark them with gpuprof.span('step')",
         "operators": "operators were not recorded",
-        "stacks": "Python stacks were not sampled; record with gpuprof run",
+        "stacks": f"Python stacks were not sampled; {_WITH_PYTHON}",
         "native_sampler": (
             "the sampler cannot read Python stacks of this interpreter; record with gpuprof run --python, "
             "which uses pyinstrument"
         ),
         "thread_states": "stack samples by pyinstrument do not show whether a thread waits",
-        "collections": "they were not recorded; record with gpuprof run",
+        "collections": f"they were not recorded; {_WITH_PYTHON}",
         "compilations": "compilations were not recorded",
         "collectives": "the ranks do not have the same collective operations",
         "ranks": lambda values: format_missing_ranks(values["ranks"]),

@@ -110,9 +110,7 @@ def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]
             lines += [("evidence", evidence_figures(each)), *where, ("fix", first)]
             lines += [("", line) for line in more]
     if not lines:
-        rules = len(findings.results)
-        known = sum(each.verdict is not Verdict.UNKNOWN for each in findings.results)
-        searched = f"({known} of {rules} rules searched): gpuprof explain {run}"
+        searched = f"{_searched(findings)}: gpuprof explain {run}"
         lines = [("finding", f"{NOTHING_FOUND} {searched}")]
         if hidden := uncertain_cause(findings):
             lines = [("finding", f"{UNCERTAIN} {searched}"), ("uncertain", hidden)]
@@ -120,6 +118,11 @@ def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]
         lines.append(("check", check_command(run)))
     lines = [("Python", other), *lines] if other else lines
     return [(label, escape_text(text)) for label, text in lines]
+
+
+def _searched(findings: Findings) -> str:
+    known = sum(each.verdict is not Verdict.UNKNOWN for each in findings.results)
+    return f"({known} of {len(findings.results)} rules searched)"
 
 
 def uncertain_cause(findings: Findings) -> str | None:
@@ -172,7 +175,8 @@ def explanation(findings: Findings, run: str) -> str:
         ]
     if not findings:
         hidden = uncertain_cause(findings)
-        text = NOTHING_FOUND if hidden is None else f"{UNCERTAIN}; {hidden}"
+        first = f"{NOTHING_FOUND if hidden is None else UNCERTAIN} {_searched(findings)}"
+        text = first if hidden is None else f"{first}; {hidden}"
         lines += [wrapped(text, _WIDTH, "  "), ""]
     lines += _meanings(findings)
     lines += [

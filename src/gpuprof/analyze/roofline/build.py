@@ -317,7 +317,8 @@ def _notes(
 ) -> Iterator[RooflineNote]:
     facts = folder.meta.get("ceilings") or {}
     for note in notes_of(folder.meta):
-        yield RooflineNote(RooflineNoteCode.RECORDING, recording=note)
+        if note.code is not NoteCode.STACKS_TORN:  # stacks have no part in a roofline
+            yield RooflineNote(RooflineNoteCode.RECORDING, recording=note)
     for about_ceilings in map(CeilingNote.from_plain, facts.get("notes", [])):
         yield RooflineNote(RooflineNoteCode.CEILINGS, ceilings=about_ceilings)
     yield from _drift_note(facts)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import resource
@@ -66,8 +67,13 @@ def serve(
         live = LiveRuns(root, rules=rules, on_alert=send)
         app = application(Dashboard(root, live=live, webhook=webhook), access)
         _allow_descriptors()
-        announce(address_of(access))
-        server_of(app).run(sockets=[listener])
+        asyncio.run(_serve(server_of(app), listener, lambda: announce(address_of(access))))
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket, announce: Callable[[], None]) -> None:
+    # In the loop, which ends at a Ctrl-C after the announcement without a word.
+    announce()
+    await server.serve(sockets=[listener])
 
 
 def _send(webhook: Webhook, path: str, alert: Alert) -> None:
