@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import gpuprof
 from gpuprof.errors import RunError
-from tests.support.refusals import refused
 
 MODELS = Path(__file__).parents[1] / "support" / "bench_models.py"
 DOUBLED = ("--model", f"{MODELS}:doubled", "--input-shape", "3")
