@@ -235,6 +235,9 @@ void StackSampler::sample(Thread& thread) {
     const std::int64_t cpu_ns = thread_cpu_ns(thread.ref.native_id);
     if (cpu_ns == unknown_ns) return;
     if (thread.has_stack && cpu_ns == thread.cpu_ns) {
+        // Once for each wait: a thread that waited for a processor first has run before it waits otherwise.
+        if (thread.idle_ns <= thread.sampled_ns && !thread.waits)
+            thread.waits = !is_thread_ready(thread.ref.native_id);
         thread.idle_ns = now_ns;
         if (now_ns - std::max(thread.sampled_ns, thread.checked_ns) < longest_wait_ns) return;
         thread.checked_ns = now_ns;
@@ -269,12 +272,26 @@ void StackSampler::sample_running(Thread& thread, std::int64_t cpu_ns) {
         return;
     }
     const std::int64_t used_ns = thread.cpu_ns == unknown_ns ? 0 : cpu_ns - thread.cpu_ns;
+    const std::int64_t rest_ns = keep_begin(thread, now_ns, used_ns);
     thread.named = *named;
     thread.cpu_ns = cpu_ns;
     thread.has_stack = true;
     thread.is_empty = frames_.empty();
-    if (const std::optional<Row> row = next_row(thread, now_ns, used_ns)) thread.open.push_back(*row);
+    keep(thread, now_ns, rest_ns);
     count_used(used_ns);
+}
+
+// Of the time since the last sample, keeps what the stack of that one has: the rest of its wait if the thread
+// runs now, or the time that it ran before the wait in which it is now. Otherwise the stack that was read now
+// has all of it. Returns for how long the thread was on a processor in what is not kept.
+std::int64_t StackSampler::keep_begin(Thread& thread, std::int64_t now_ns, std::int64_t used_ns) {
+    const bool waited = std::exchange(thread.waits, false);
+    const std::int64_t off_ns = now_ns - thread.sampled_ns - used_ns;
+    if (!thread.has_stack || off_ns < interval_ns_ / 10) return used_ns;
+    thread.waits = !is_thread_ready(thread.ref.native_id);
+    if (waited == thread.waits) return used_ns;
+    keep(thread, thread.sampled_ns + (waited ? off_ns : used_ns), waited ? 0 : used_ns);
+    return waited ? used_ns : 0;
 }
 
 // A process that computes is in the run even without events: its samples need its files.
@@ -295,16 +312,20 @@ std::optional<StackSampler::Row> StackSampler::next_row(Thread& thread, std::int
                thread.named};
 }
 
+void StackSampler::keep(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns) {
+    if (const std::optional<Row> row = next_row(thread, until_ns, cpu_ns)) thread.open.push_back(*row);
+}
+
 // Keeps the sample of the time since the last one, in which the thread was not on a processor.
 void StackSampler::keep_rest(Thread& thread, std::int64_t until_ns) {
-    if (!thread.has_stack) return;
-    if (const std::optional<Row> row = next_row(thread, until_ns, 0)) thread.open.push_back(*row);
+    if (thread.has_stack) keep(thread, until_ns, 0);
 }
 
 void StackSampler::write_open(Thread& thread) {
     std::int64_t off_ns = 0;
     for (const Row& row : thread.open) off_ns += row.off_ns;
     std::int64_t queued_ns = queued_since(thread, off_ns);
+    if (thread.waits && queued_ns > 0 && !thread.open.empty()) return write_wait(thread, queued_ns);
     for (const Row& row : thread.open) {
         const std::int64_t own_ns = queued_ns == unknown_ns ? unknown_ns : std::min(queued_ns, row.off_ns);
         write(thread, row, own_ns);
@@ -312,6 +333,23 @@ void StackSampler::write_open(Thread& thread) {
         queued_ns -= own_ns;
         thread.queued_ns += own_ns;
     }
+    thread.open.clear();
+}
+
+// A thread that waited is in the queue after its wait: in the time since its last sample, which the next one
+// has, and before that at the end of the last row.
+void StackSampler::write_wait(Thread& thread, std::int64_t queued_ns) {
+    const std::int64_t since_ns = monotonic_ns() - thread.sampled_ns;
+    Row& last = thread.open.back();
+    const std::int64_t own_ns = std::clamp(queued_ns - since_ns, std::int64_t{0}, last.off_ns);
+    const Row in_queue{last.until_ns, own_ns, own_ns, last.named};
+    last.until_ns -= own_ns;
+    last.duration_ns -= own_ns;
+    last.off_ns -= own_ns;
+    for (const Row& row : thread.open)
+        if (row.duration_ns > 0) write(thread, row, 0);
+    if (own_ns > 0) write(thread, in_queue, own_ns);
+    thread.queued_ns += own_ns;
     thread.open.clear();
 }
 

@@ -65,8 +65,9 @@ class StackSampler {
         CodeNames::Named named{0, StackFile::no_site};
         std::int64_t skipped_ns = 0;  // off the processor in samples since the queue was last read
         std::int64_t checked_ns = 0;  // when a thread that does not run was found to be ready
+        bool waits = false;           // seen neither running nor ready since its last sample
         // The kernel counts the time in the queue when it is over, so samples are written when their thread
-        // has run again, or waits. No more than two.
+        // has run again, or waits. No more than three.
         std::vector<Row> open;
         bool counts_queued = false;
         bool has_stack = false;
@@ -85,7 +86,10 @@ class StackSampler {
     void sample_running(Thread& thread, std::int64_t cpu_ns);
     void count_used(std::int64_t used_ns) noexcept;
     static std::optional<Row> next_row(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns);
+    void keep(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns);
+    std::int64_t keep_begin(Thread& thread, std::int64_t now_ns, std::int64_t used_ns);
     void keep_rest(Thread& thread, std::int64_t until_ns);
+    void write_wait(Thread& thread, std::int64_t queued_ns);
     void write_open(Thread& thread);
     std::int64_t queued_since(Thread& thread, std::int64_t off_ns);
     void write(const Thread& thread, const Row& row, std::int64_t queued_ns);

@@ -21,7 +21,7 @@ import pytest
 
 import gpuprof
 from gpuprof import _native
-from gpuprof.cli.header import without_sampler
+from gpuprof.cli.header import header, without_sampler
 from gpuprof.record import recording, stack_sampler
 from gpuprof.record.facts import Method, Note, NoteCode, Reason
 from gpuprof.record.frame_text import CUT_OFF, frame_naming, is_hidden
@@ -241,6 +241,32 @@ def test_a_wait_is_no_time_in_the_queue(tmp_path: Path) -> None:
     assert sum(waits) > 0.7 * 8 * 48_500_000
 
 
+@pytest.mark.usefixtures("shared_processor")
+def test_short_waits_are_those_of_the_functions_that_wait(tmp_path: Path) -> None:
+    in_sleep_ns = 0
+
+    def sleep_and_compute() -> None:
+        nonlocal in_sleep_ns
+        for _ in range(100):
+            busy(for_cpu_time(0.0031))
+            before_ns = time.monotonic_ns()
+            time.sleep(0.002)
+            in_sleep_ns += time.monotonic_ns() - before_ns
+
+    stacks = sampled(tmp_path, sleep_and_compute, interval_ns=1_000_000)
+    (thread,) = (each for each in stacks.threads if each.thread_id == threading.get_native_id())
+    times = list(map(waited_ns, thread.duration_ns, thread.cpu_ns, thread.queued_ns))
+    names = [stacks.texts[frames[-1]] for frames in thread.frames]
+    of_function = {
+        name: sum(time for time, each in zip(times, names, strict=True) if each.startswith(name))
+        for name in ("time.sleep", "busy (")
+    }
+    assert of_function["busy ("] < 0.05 * 200_000_000
+    if HAS_COLUMNS:
+        # On a processor with other threads, it is in the queue after each sleep.
+        assert 0.8 * 200_000_000 < of_function["time.sleep"] < 1.05 * in_sleep_ns
+
+
 def test_threads_of_before_the_start_are_sampled(tmp_path: Path) -> None:
     go, done = threading.Event(), threading.Event()
     thread = threading.Thread(target=lambda: (go.wait(), busy(for_cpu_time(0.4)), done.set()))
@@ -395,6 +421,9 @@ def test_where_it_does_not_work_only_who_asks_gets_pyinstrument(
         line = without_sampler(recorded.run.meta)
         assert line is not None
         assert ("--python" in line) is not is_on  # the hint
+        told = " ".join(header(recorded.run.path, recorded.run.meta).split())
+        assert line in told
+        assert ("stack sample" in told) is is_on
 
 
 def test_the_run_holds_the_columns(tmp_path: Path) -> None:
