@@ -11,6 +11,7 @@ import pytest
 from refusals import refused_command
 
 from gpuprof.cli.main import cli
+from gpuprof.cli.usage import BadParameter
 from gpuprof.errors import GpuprofError
 
 
@@ -37,6 +38,17 @@ def test_no_option_of_any_command_reads_a_number_that_is_not_finite(name: str, t
         except (click.UsageError, GpuprofError):
             continue
         assert all(map(math.isfinite, floats_in(value))), f"{name} {option.opts[0]} {given} is {value}"
+
+
+@pytest.mark.parametrize("text", ["x", "1.5", ""])
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_a_whole_number_that_is_none_is_called_so(name: str, text: str) -> None:
+    command = cli.commands[name]
+    for option in command.params:
+        if isinstance(option.type, click.IntRange):
+            with pytest.raises(BadParameter, match=f"^{text!r} is not a whole number; hint: ") as refused:
+                option.process_value(click.Context(command), (text,) if option.multiple else text)
+            assert refused.value.code == "not_whole"
 
 
 @pytest.mark.parametrize("command", ["top", "metrics", "alert"])

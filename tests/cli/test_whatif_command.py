@@ -73,6 +73,8 @@ def test_a_missing_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--speed-up", "load=-1"], "'-1' is not a factor for 'load'"),
         (["--speed-up", "load=nan"], "'nan' is not a factor for 'load'"),
         (["--speed-up", "load=fast"], "'load=fast' is not NAME=FACTOR"),
+        (["--workers", "x"], "'x' is not a whole number"),
+        (["--workers", "0"], "0 is not in the range x>=1"),
         (["--remove", "python:load"], "no Python stacks were recorded"),
     ],
 )

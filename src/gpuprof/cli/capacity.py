@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from gpuprof.cli.options import FINITE, finite, typed
+from gpuprof.cli.options import FINITE, WholeNumber, finite, typed
 from gpuprof.cli.usage import BadParameter
 
 _UNITS_S = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3_600.0}
-_NUMBER = click.IntRange(min=1)
+_NUMBER = WholeNumber(min=1)
 
 
 def rate(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
@@ -144,7 +144,7 @@ class CapacityOptions:
 )
 @click.option("--model", metavar="NAME", help="Plan this model of RESULT.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Set the seed of the simulation."
+    "--seed", type=WholeNumber(min=0), default=0, show_default=True, help="Set the seed of the simulation."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 @typed(CapacityOptions)

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from gpuprof.bench.options import ComparisonOptions
 from gpuprof.cli.load_comparison import ReportOptions, run_loads
 from gpuprof.cli.measuring import EXIT_INCONCLUSIVE, exit_for_targets, progress_bar
-from gpuprof.cli.options import FINITE, ListsCommand, fraction, measuring_options, typed
+from gpuprof.cli.options import FINITE, ListsCommand, WholeNumber, fraction, measuring_options, typed
 from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.errors import BenchmarkError, GpuprofError
@@ -122,7 +122,7 @@ class CompareOptions(ReportOptions, ComparisonOptions):
     help="Use this split of the data set: the folder in it that has the class folders, such as val.",
 )  # fmt: skip
 @click.option(
-    "--samples", "accuracy_samples", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
+    "--samples", "accuracy_samples", type=WholeNumber(min=1), default=1000, show_default=True, metavar="N",
     help="Compare the outputs of at most N samples.",
 )  # fmt: skip
 @click.option(

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from gpuprof.cli.alert import alert_options, close_webhook
-from gpuprof.cli.options import address, not_empty, typed
+from gpuprof.cli.options import WholeNumber, address, not_empty, typed
 
 DEFAULT_PORT = 8321
 
@@ -32,7 +32,7 @@ class DashboardOptions:
 @click.argument("folder", metavar="[FOLDER]", default=".", callback=not_empty)
 @click.option(
     "--port",
-    type=click.IntRange(min=0, max=65535),
+    type=WholeNumber(min=0, max=65535),
     default=DEFAULT_PORT,
     metavar="P",
     help=f"Listen on this port; 0 takes any free one. Default: {DEFAULT_PORT}.",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.options import FiniteRange
+from gpuprof.cli.options import FiniteRange, WholeNumber
 from gpuprof.cli.usage import UsageError
 from gpuprof.text.units import counted
 
@@ -43,7 +43,7 @@ _COLORS = {"ok": "green", "missing": "yellow", "problem": "red", "info": "cyan"}
 )
 @click.option(
     "--aa-comparisons",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="With --aa: make N comparisons instead of a fixed time.",
 )

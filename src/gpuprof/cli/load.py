@@ -24,7 +24,7 @@ from gpuprof.cli.measuring import (
     exit_for_targets,
     reporting_interrupt,
 )
-from gpuprof.cli.options import FINITE, finite, numbers, seconds, system_options, typed
+from gpuprof.cli.options import FINITE, WholeNumber, finite, numbers, seconds, system_options, typed
 from gpuprof.cli.server_options import server_options, target_of_options
 from gpuprof.cli.termination import terminated_like_interrupted
 from gpuprof.cli.usage import BadParameter, UsageError, refuse_others
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 RESULTS_FOLDER = "gpuprof-load"
 _EXIT_INTERRUPTED = 130
-_COUNT = click.IntRange(min=1)
+_COUNT = WholeNumber(min=1)
 _OF_PROBE = ("probe", "target", "as_json")
 # Those of loads that LoadGen has not are refused with errors of their own.
 _OF_LOADS = ("pattern", "mix", "concurrency", "report", "find_max_rate")
@@ -202,7 +202,7 @@ class LoadCommandOptions(SystemOptions):
 )
 @click.option(
     "--runs",
-    type=click.IntRange(min=5),
+    type=WholeNumber(min=5),
     default=8,
     show_default=True,
     metavar="N",
@@ -215,7 +215,7 @@ class LoadCommandOptions(SystemOptions):
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=0,
     show_default=True,
     metavar="N",

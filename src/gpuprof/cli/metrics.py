@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.options import FiniteRange, address, not_empty, typed
+from gpuprof.cli.options import FiniteRange, WholeNumber, address, not_empty, typed
 
 if TYPE_CHECKING:
     from gpuprof.live.metrics.collector import MetricsCollector
@@ -48,7 +48,7 @@ class MetricsOptions:
 @click.argument("target", metavar="[RUN|PID|FOLDER]", required=False, callback=not_empty)
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=9464,
     show_default=True,
     help="Listen on PORT; 0 takes a free one.",
@@ -78,7 +78,7 @@ class MetricsOptions:
 )
 @click.option(
     "--top",
-    type=click.IntRange(0, 1000),
+    type=WholeNumber(0, 1000),
     metavar="N",
     default=20,
     show_default=True,

@@ -17,7 +17,7 @@ import click
 from gpuprof.bench.config import DEVICES, DTYPES
 from gpuprof.bench.options import SystemOptions
 from gpuprof.cli.measuring import EXIT_MISSED, OccasionalLines, progress_bar
-from gpuprof.cli.options import FINITE, numbers, typed
+from gpuprof.cli.options import FINITE, WholeNumber, numbers, typed
 from gpuprof.errors import BenchmarkError
 from gpuprof.text.units import counted
 
@@ -86,17 +86,17 @@ class OptimizeOptions(SystemOptions):
 @click.option("--trust-pickle", is_flag=True, help="Load pickled files and .pt2, which can run any code.")
 @click.option("--student", metavar="MODEL", help="With distilled: train this model.")
 @click.option(
-    "--steps", type=click.IntRange(min=1), metavar="N", help="With distilled: train N steps. Default: 200."
+    "--steps", type=WholeNumber(min=1), metavar="N", help="With distilled: train N steps. Default: 200."
 )
 @click.option(
     "--batch-size",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="With distilled: train with batches of N samples. Default: 32.",
 )
 @click.option(
     "--samples",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="With distilled: use N samples, a fifth of them to measure with. Default: 1024.",
 )

@@ -33,6 +33,20 @@ class FiniteRange(click.FloatRange):
         return finite(super().convert(value, param, ctx), value)
 
 
+class WholeNumber(click.IntRange):
+    """A whole number between limits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse a whole number. Raises BadParameter."""
+        try:
+            int(value)
+        except ValueError:
+            raise BadParameter(
+                "not_whole", f"{value!r} is not a whole number; hint: write one, such as {self.min or 1}."
+            ) from None
+        return int(super().convert(value, param, ctx))
+
+
 def finite(number: float, given: object) -> float:
     """Return a number. Raises BadParameter for NaN and infinities, with the value as `given`."""
     if not math.isfinite(number):
@@ -133,7 +147,7 @@ def measuring_options(
     # Other commands use this module's parsers, and start without the benchmark.
     from gpuprof.bench.config import DEVICES, DTYPES
 
-    count = click.IntRange(min=1)
+    count = WholeNumber(min=1)
     options = (
         click.option("--framework", default="auto", metavar="NAME",
                      help="Run models in NAME: pytorch, jax, onnxruntime, ... In gpuprof bench, both is "
@@ -143,7 +157,7 @@ def measuring_options(
                                          "size up to the memory limit. Default: 1."),
         click.option("--iterations", *iterations_aliases, "iterations", type=count, metavar="N",
                      help="Measure N calls. Default: until the interval of the median is 1% wide."),
-        click.option("--warmup", type=click.IntRange(min=0), metavar="N",
+        click.option("--warmup", type=WholeNumber(min=0), metavar="N",
                      help="Make N warm-up calls. Default: until the times are steady."),
         click.option("--duration", type=FINITE, callback=seconds, metavar="S",
                      help="Limit the time per batch size and process run. Default: 10, or none with "

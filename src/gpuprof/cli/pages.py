@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprof.cli.options import SidesCommand, check_sides
+from gpuprof.cli.options import SidesCommand, WholeNumber, check_sides
 from gpuprof.errors import GpuprofError, RunError
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def check_output(path: Path) -> None:
 )
 @click.option(
     "--top",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Print the N longest rows. Default: all above 0.5% of the time.",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.cli.options import FINITE, Command, numbers, seconds
+from gpuprof.cli.options import FINITE, Command, WholeNumber, numbers, seconds
 from gpuprof.cli.usage import BadParameter
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _shapes(
 
 def server_options(command: Command) -> Command:
     """Add the options of servers to a command."""
-    count = click.IntRange(min=1)
+    count = WholeNumber(min=1)
     options = (
         click.option("--allow-remote", "allowed_hosts", multiple=True, metavar="HOST",
                      help="Allow requests to HOST, which is another machine. Repeatable."),

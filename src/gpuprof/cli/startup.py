@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprof.cli.measuring import exit_for_targets, reporting_interrupt
-from gpuprof.cli.options import FINITE, seconds, system_options, typed
+from gpuprof.cli.options import FINITE, WholeNumber, seconds, system_options, typed
 from gpuprof.cli.termination import terminated_like_interrupted
 from gpuprof.cli.usage import UsageError
 
@@ -52,7 +52,7 @@ class StartupOptions:
     "output:TEXT.",
 )
 @click.option(
-    "--runs", type=click.IntRange(min=1), default=_RUNS, show_default=True, help="Number of process runs."
+    "--runs", type=WholeNumber(min=1), default=_RUNS, show_default=True, help="Number of process runs."
 )
 @click.option("--stay", is_flag=True, help="Start COMMAND once, report when it is ready, and let it run on.")
 @click.option(

@@ -8,6 +8,7 @@ import math
 
 import click
 
+from gpuprof.cli.options import WholeNumber
 from gpuprof.cli.usage import BadParameter, UsageError
 
 
@@ -48,7 +49,7 @@ def _factors(
 )
 @click.option(
     "--workers",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Fetch with N workers of the data loader instead of in the main process.",
 )

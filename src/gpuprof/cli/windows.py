@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gpuprof.cli.options import WholeNumber
 from gpuprof.cli.usage import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def window_options(command: _Command) -> _Command:
         ),
         click.option(
             "--keep",
-            type=click.IntRange(min=2),
+            type=WholeNumber(min=2),
             metavar="N",
             help="With --every: retain N windows: half the slowest, half a random sample. Default: 20.",
         ),
