@@ -7,7 +7,13 @@ exits with 2.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+
+MEMORY_HINT = "free memory, or raise its limit (ulimit -v)"
+DISK_LIMIT = "max_temp_directory_size"  # in DuckDB's error of temporary files without room
+# Words of the dynamic linker, whose errors Python raises as ImportError.
+_NOT_LOADED = ("failed to map segment", "annot allocate memory")
 
 _LINE_BREAKS = str.maketrans({each: ascii(each)[1:-1] for each in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"})
 
@@ -15,6 +21,15 @@ _LINE_BREAKS = str.maketrans({each: ascii(each)[1:-1] for each in "\n\r\v\f\x1c\
 def one_line(text: str) -> str:
     """Return a text with escapes for line breaks: names, and messages of other libraries, can have them."""
     return text if text.isprintable() else text.strip().translate(_LINE_BREAKS)
+
+
+def memory_ran_out(error: BaseException) -> bool:
+    """Whether an error is of memory: Python's, DuckDB's, or of a library that could not be loaded."""
+    if isinstance(error, ImportError):
+        return any(words in str(error) for words in _NOT_LOADED)
+    duckdb = sys.modules.get("duckdb")
+    kinds = (MemoryError, getattr(duckdb, "OutOfMemoryException", MemoryError))
+    return isinstance(error, kinds) and DISK_LIMIT not in str(error)
 
 
 class GpuprofError(Exception):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gpuprof.errors import RunError
 from gpuprof.record.facts import Method, Note, SourceStatus
 from gpuprof.run.damage import Damage
+from gpuprof.run.database import check_memory, enough_memory
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.messages import incomplete_text, method_text, reason_text
 from gpuprof.run.quick_switching import quick_switching
@@ -89,7 +90,8 @@ class Run:
         """All calls merged by path, with calls, total time and self time in nanoseconds."""
         from gpuprof.analyze.call_tree import load_tree
 
-        return load_tree(self._folder)
+        with self._folder.reading():
+            return load_tree(self._folder)
 
     @quick_switching()
     def summary(
@@ -330,7 +332,10 @@ def _write_page(target: Path, page: str) -> None:
 
 def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
     """Open a run folder; one that was never closed is recovered first. Raises RunError."""
-    return Run(path)
+    run = Run(path)
+    with enough_memory(f"to read {run.path}"):
+        check_memory()
+    return run
 
 
 @quick_switching()

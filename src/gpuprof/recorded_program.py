@@ -86,6 +86,7 @@ def _run_of(
 ) -> Run | RunError:
     """Return the run of a program, with its ceilings, or the error."""
     from gpuprof.opened_run import Run
+    from gpuprof.run.database import enough_memory
 
     if result.was_refused:
         return NotRecordedError(
@@ -93,16 +94,23 @@ def _run_of(
             f"the recording into {result.run_path} could not begin",
             hint="see the reason that was printed before the program started",
         )
+    if result.was_removed:
+        return RunError(
+            "no_such_run",
+            f"{result.run_path} was removed while the program ran",
+            hint="record again, and leave the folder until the program has ended",
+        )
     try:
-        with called_after(CLOSING_SHOWN_S, on_closing), while_closing(result.run_path):
-            run = Run(result.run_path)
-        if run.meta.get("work"):
-            from gpuprof.analyze.ceilings.of_run import add_ceilings
+        with enough_memory(f"to complete {result.run_path}"):
+            with called_after(CLOSING_SHOWN_S, on_closing), while_closing(result.run_path):
+                run = Run(result.run_path)
+            if run.meta.get("work"):
+                from gpuprof.analyze.ceilings.of_run import add_ceilings
 
-            if on_measuring is not None:
-                on_measuring()
-            add_ceilings(run.path, run.meta["work"], before)
-            run = Run(result.run_path)
+                if on_measuring is not None:
+                    on_measuring()
+                add_ceilings(run.path, run.meta["work"], before)
+                run = Run(result.run_path)
     except RunError as error:
         return error
     if not keep_empty and run.meta["totals"]["spans"] == 0:

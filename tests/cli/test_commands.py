@@ -194,6 +194,12 @@ def test_arguments_that_contradict_each_other_have_a_code(line: str, code: str, 
             'gpuprof: error: the run\'s tables are damaged (Binder Error: no column "kind"); '
             "hint: restore them from a copy\n",
         ),
+        (
+            MemoryError(),
+            2,
+            "gpuprof: error: there is too little memory for this command; hint: free memory, or raise its "
+            "limit (ulimit -v)\n",
+        ),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 141, ""),
     ],

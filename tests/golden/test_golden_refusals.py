@@ -118,7 +118,7 @@ def _write_bad_inputs(folder: Path) -> None:
     }
     for name, text in suites.items():
         (folder / f"{name}.toml").write_text(text, encoding="utf-8")
-    for name, change in {"future": {"format_version": 99}, "uncounted": {"work": None}}.items():
+    for name, change in {"future": {"format_version": 99}, "uncounted": {"work": None, "parts": {}}}.items():
         run = Path(shutil.copytree(folder / "new.gpuprof", folder / f"{name}.gpuprof"))
         meta = json.loads((run / "meta.json").read_text(encoding="utf-8"))
         (run / "meta.json").write_text(json.dumps({**meta, **change}), encoding="utf-8")

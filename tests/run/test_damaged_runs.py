@@ -88,6 +88,17 @@ def test_a_recording_without_its_segments(copy_of: Callable[[], Path]) -> None:
     check_message(caught.value, str(path), "segments")
 
 
+def test_a_recording_without_the_files_in_its_segments(copy_of: Callable[[], Path]) -> None:
+    path = copy_of()
+    for file in (path / "segments").iterdir():
+        file.unlink()
+    # As the recorder makes it again where it is gone.
+    (path / "segments" / "1-1.names").touch()
+    with refused(RunError, "damaged", path / "segments"):
+        gpuprof.open(path)
+    assert (path / "recording.json").exists()
+
+
 def test_a_result_of_a_load_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "requests.parquet").write_bytes(b"")
     with refused(RunError, "result_of_load", tmp_path):
@@ -172,11 +183,18 @@ def test_a_part_that_is_missing_is_named(damaged: Path) -> None:
     check_message(caught.value, str(damaged), f"samples/rank=0/{part.name}")
 
 
-def test_a_table_that_was_taken_out_on_purpose_is_empty(damaged: Path) -> None:
+@pytest.mark.parametrize("table", ["spans", "call_tree", "stacks", "steps", "threads"])
+def test_a_table_that_was_written_and_is_gone_is_named(damaged: Path, table: str) -> None:
+    shutil.rmtree(damaged / table)
+    with refused(RunError, "damaged", damaged, f"table {table} "):
+        gpuprof.open(damaged)
+
+
+def test_a_table_that_the_meta_data_does_not_know_is_empty(damaged: Path) -> None:
+    meta = gpuprof.open(damaged).meta
     shutil.rmtree(damaged / "samples")
-    run = gpuprof.open(damaged)
-    assert run.sql("FROM samples").fetchall() == []
-    assert "samples/rank=0" not in str(write_meta(damaged, run.meta)["parts"])
+    assert "samples/rank=0" not in str(write_meta(damaged, meta)["parts"])
+    assert gpuprof.open(damaged).sql("FROM samples").fetchall() == []
 
 
 def test_a_part_that_was_added_by_hand_is_read(damaged: Path) -> None:
@@ -244,6 +262,7 @@ def test_parquet_of_another_table(damaged: Path) -> None:
 
 
 def test_a_missing_table(damaged: Path) -> None:
+    change_meta(damaged, parts={})
     shutil.rmtree(damaged / "call_tree")
     run = gpuprof.open(damaged)
     assert run.tables == sorted(TABLES.keys() - {"call_tree"})
@@ -254,6 +273,7 @@ def test_a_missing_table(damaged: Path) -> None:
 
 
 def test_a_run_without_its_spans_is_refused(damaged: Path) -> None:
+    change_meta(damaged, parts={})
     shutil.rmtree(damaged / "spans")
     for verb in ("summary", "flamegraph", "export"):
         target = ["-o", damaged.parent / "r.pftrace"] if verb == "export" else []
@@ -261,7 +281,7 @@ def test_a_run_without_its_spans_is_refused(damaged: Path) -> None:
 
 
 def test_any_other_table_that_is_missing_is_empty(damaged: Path) -> None:
-    change_meta(damaged, work={"given": []})
+    change_meta(damaged, work={"given": []}, parts={})
     for table in ("work", "ceilings", "kernels", "stacks"):
         shutil.rmtree(damaged / table)
         assert gpuprof.open(damaged).sql(f"FROM {table}").fetchall() == []

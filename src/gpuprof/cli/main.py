@@ -15,7 +15,7 @@ from typing import NamedTuple, NoReturn
 
 import click
 
-from gpuprof.errors import GpuprofError
+from gpuprof.errors import MEMORY_HINT, GpuprofError, memory_ran_out
 from gpuprof.text.sanitize import escape_text
 
 _FIRST_STEPS = """\
@@ -169,7 +169,11 @@ def execute(arguments: Sequence[str]) -> int:
             )
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         return _refuse(f"{what}; hint: check the path, its permissions and the free disk space")
-    except _database_errors() as error:
+    except _library_errors() as error:
+        if memory_ran_out(error):
+            return _refuse(f"there is too little memory for this command; hint: {MEMORY_HINT}")
+        if isinstance(error, ImportError):
+            raise
         reason = str(error).partition("\n")[0]
         return _refuse(f"the run's tables are damaged ({reason}); hint: restore them from a copy")
     except (KeyboardInterrupt, click.Abort):
@@ -212,10 +216,10 @@ def _is_of_output(error: OSError) -> bool:
     return any(frame.f_code in printing for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
-def _database_errors() -> tuple[type[BaseException], ...]:
-    """Return DuckDB's error, if DuckDB is loaded: most commands start faster without it."""
+def _library_errors() -> tuple[type[BaseException], ...]:
+    """Return errors of memory, and DuckDB's if DuckDB is loaded: most commands start faster without it."""
     duckdb = sys.modules.get("duckdb")
-    return () if duckdb is None else (duckdb.Error,)
+    return (MemoryError, ImportError, *(() if duckdb is None else (duckdb.Error,)))
 
 
 def _refuse(message: str) -> int:

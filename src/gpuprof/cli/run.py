@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.cli.options import numbers
+from gpuprof.cli.options import WholeNumber, numbers
 from gpuprof.cli.usage import UsageError
 from gpuprof.cli.windows import NAMES as WINDOW_NAMES
 from gpuprof.cli.windows import check_for_windows, record_windows, requested_windows, window_options
@@ -143,12 +143,12 @@ class ProgramCommand(click.Command):
 )
 @click.option(
     "--batch-size",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="With --model: samples per call. Default: 1.",
 )
 @click.option(
-    "--calls", type=click.IntRange(min=1), metavar="N", help="With --model: number of calls. Default: 20."
+    "--calls", type=WholeNumber(min=1), metavar="N", help="With --model: number of calls. Default: 20."
 )
 @click.option(
     "--input-shape", callback=numbers, metavar="3,224,224", help="With --model: shape of one sample."
@@ -417,11 +417,13 @@ def _check_line_profiler() -> None:
 def _first_lines(recorded: Run | RunError) -> list[str]:
     """Return the wall time and the largest findings of a program with steps."""
     from gpuprof.cli.header import first_lines
+    from gpuprof.run.database import enough_memory
 
     if isinstance(recorded, RunError):
         return []
     try:
-        return first_lines(recorded)
+        with enough_memory(f"to read {recorded.path}"):
+            return first_lines(recorded)
     except RunError:
         return []  # gpuprof summary shows what is damaged
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from gpuprof.cli.options import SidesCommand, check_sides
+from gpuprof.cli.options import SidesCommand, WholeNumber, check_sides
 from gpuprof.cli.usage import BadParameter, UsageError
 from gpuprof.cli.windows import print_windows
 
@@ -49,7 +49,7 @@ def _parse_process(
     type=click.Choice(["layer", "operator", "kernel", "span", "python", "line"]),
     help="List these rows. Default: layer, or what the run has.",
 )
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print the N largest rows. Default: 30.")
+@click.option("--top", type=WholeNumber(min=1), metavar="N", help="Print the N largest rows. Default: 30.")
 @click.option(
     "--process",
     metavar="PID|all",
@@ -88,7 +88,6 @@ def summary(
     With --against, RUN is one new run or several, and the table shows which changes are significant.
     """
     from gpuprof import api
-    from gpuprof.analyze.call_tree import processes_of
 
     check_sides(runs, against)
     if against:
@@ -108,6 +107,8 @@ def summary(
         print_windows(Path(runs[0]), as_json=as_json)
         return
     recorded = api.open(runs[0])
+    from gpuprof.analyze.call_tree import processes_of
+
     table = _table(recorded, by, process)
     devices = _devices(recorded)
     phases = recorded.phases()

@@ -14,10 +14,12 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gpuprof import _native
+from gpuprof.errors import one_line
 from gpuprof.record.collector import offer_collector
 from gpuprof.record.environment import CHILDREN_VARIABLE, python_path
 from gpuprof.record.facts import Note, NoteCode, SourceStatus, error_line, note
@@ -27,6 +29,7 @@ from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, write_json
 
 FACTS_SUFFIX = ".facts"
 
+_HINT = "what was recorded is kept; leave Python's own functions and modules as they are to have all of it"
 _HELPER = "multiprocessing.resource_tracker"
 
 
@@ -90,7 +93,24 @@ def stop_at_exit(recording: Recording) -> None:
         else:
             recording.stop_announcements()
 
-    atexit.register(stop)
+    at_exit(stop)
+
+
+def at_exit(end: Callable[[], None]) -> None:
+    """Have a recording end last of all exit handlers; whatever fails there is one line.
+
+    Until then the program may have replaced any function of Python, and removed any module.
+    """
+
+    def end_and_report() -> None:
+        try:
+            end()
+        except Exception as error:
+            what = f"the recording did not end in order: {one_line(error_line(error))}"
+            with contextlib.suppress(OSError):
+                os.write(2, f"gpuprof: {what}; hint: {_HINT}\n".encode(errors="backslashreplace"))
+
+    atexit.register(end_and_report)
 
 
 def _may_join(offered: dict[str, Any]) -> bool:

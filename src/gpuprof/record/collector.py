@@ -6,6 +6,7 @@ This is all that `import gpuprof` does by itself, so nothing else is imported he
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ _offered = False
 _nvtx_came_first = False
 
 
+@functools.cache  # until the end of the program, which may have changed what finds it
 def collector_path() -> Path:
     """Return the shared library that PyTorch's ITT loader is to open."""
     suffix = ".dylib" if sys.platform == "darwin" else ".so"

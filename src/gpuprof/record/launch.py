@@ -8,7 +8,6 @@ the folder stays, and another variable has Python processes that the program sta
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.errors import GpuprofError
-from gpuprof.record.children import offer_run, stop_at_exit
+from gpuprof.record.children import at_exit, offer_run, stop_at_exit
 from gpuprof.record.collector import offer_collector
 from gpuprof.record.environment import OPTIONS_VARIABLE
 from gpuprof.record.options import RecordingOptions
@@ -71,7 +70,7 @@ def _begin_windows(described: dict[str, Any]) -> None:
         line = f"gpuprof: the program runs without windows: {_with_hint(error)}"
         print(line, file=sys.stderr, flush=True)
         return
-    atexit.register(recorder.stop)
+    at_exit(recorder.stop)
 
 
 def _with_hint(error: GpuprofError | OSError) -> str:

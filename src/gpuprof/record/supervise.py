@@ -42,12 +42,14 @@ _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 class ProgramResult:
     """How the program ended, as a shell would report it, and the folder that it was recorded into.
 
-    Where the recording `was_refused`, a line on standard error had the reason before the program began.
+    Where the recording `was_refused`, a line on standard error had the reason before the program began. The
+    folder `was_removed` if it was gone when the program had ended.
     """
 
     exit_code: int
     run_path: Path
     was_refused: bool = False
+    was_removed: bool = False
 
 
 def run_program(
@@ -78,10 +80,10 @@ def run_program(
         "arguments": list(arguments),
     }
     exit_code = run_command(command, environment_for(described), meanwhile)
-    was_refused = is_marked_refused(path)
+    was_refused, was_removed = is_marked_refused(path), not path.exists()
     if not (path / RECORDING_FILE).exists():
         remove_unused(path)
-    return ProgramResult(exit_code, path, was_refused)
+    return ProgramResult(exit_code, path, was_refused, was_removed)
 
 
 def target_path(target: str, *, is_module: bool, out: Path | None, suffix: str = ".gpuprof") -> Path:

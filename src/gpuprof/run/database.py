@@ -6,9 +6,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from gpuprof.errors import DISK_LIMIT, MEMORY_HINT, RunError, memory_ran_out
 
 if TYPE_CHECKING:
     import duckdb
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 _Handle = TypeVar("_Handle", bound=object)
 
 _NO_ROOM = os.strerror(errno.ENOSPC)
+_LEAST_ROOM = 320 << 20  # bytes of addresses: what NumPy, DuckDB and a connection take, and some for queries
 
 _handles: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
 
@@ -57,12 +61,40 @@ def connect(threads: int | None = None) -> duckdb.DuckDBPyConnection:
 
 def is_out_of_room(error: duckdb.Error) -> bool:
     """Whether DuckDB failed since a disk is full."""
-    return _NO_ROOM in str(error)
+    return any(words in str(error) for words in (_NO_ROOM, DISK_LIMIT))
 
 
 def reason_of(error: duckdb.Error) -> str:
-    """Return in one line why DuckDB failed; of a full disk in the system's words alone."""
+    """Return in one line why DuckDB failed; of a full disk in the system's words alone.
+
+    Raises MemoryError where that is why: nothing is damaged then.
+    """
+    if memory_ran_out(error):
+        raise MemoryError(str(error)) from error
     return _NO_ROOM if is_out_of_room(error) else next(iter(str(error).splitlines()), "")
+
+
+def check_memory() -> None:
+    """Raise MemoryError where NumPy and DuckDB have no room, which would end the process."""
+    if sys.modules.keys() >= {"numpy", "duckdb"}:
+        return
+    import mmap  # most commands need none of this
+
+    try:
+        mmap.mmap(-1, _LEAST_ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
+    except OSError as error:
+        raise MemoryError(error.strerror) from error
+
+
+@contextlib.contextmanager
+def enough_memory(what: str, hint: str = MEMORY_HINT) -> Iterator[None]:
+    """Raise RunError where memory runs out in the block; `what` it was for, as in `to read r.gpuprof`."""
+    try:
+        yield
+    except Exception as error:
+        if not memory_ran_out(error):
+            raise
+        raise RunError("out_of_memory", f"there is too little memory {what}", hint=hint) from None
 
 
 @contextlib.contextmanager

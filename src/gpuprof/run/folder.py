@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.errors import RunError
+from gpuprof.errors import MEMORY_HINT, RunError, memory_ran_out
 from gpuprof.record.fork_safe_lock import ForkSafeLock
 from gpuprof.record.recording_folder import RECORDING_FILE
+from gpuprof.run.database import check_memory, enough_memory, is_out_of_room, left_to_parent, reason_of
 from gpuprof.run.database import connect as connect_database
-from gpuprof.run.database import is_out_of_room, left_to_parent, reason_of
 from gpuprof.run.facts import current_format
 from gpuprof.run.format import (
     META_FILE,
@@ -95,6 +95,7 @@ class RunFolder:
         if (self.path / META_FILE).exists():
             meta = read_json(self.path / META_FILE)
             check_meta(meta, self.path)
+            self._check_tables(meta)
             return current_format(meta, self.path)
         if (self.path / RECORDING_FILE).exists():
             return self._recover()
@@ -116,6 +117,14 @@ class RunFolder:
             hint="specify the folder that a recording writes (NAME.gpuprof)",
         )
 
+    def _check_tables(self, meta: dict[str, Any]) -> None:
+        """Raise RunError where a table that was written is gone: it would be taken for an empty one."""
+        for table in sorted({part.partition("/")[0] for part in meta.get("parts", {})}):
+            if not (self.path / table).exists():
+                raise RunError(
+                    "damaged", f"the table {table} of {self.path} is missing", hint="restore it from a copy"
+                )
+
     def _recover(self) -> dict[str, Any]:
         if os.access(self.path, os.W_OK):
             return close_run(self.path)
@@ -128,8 +137,13 @@ class RunFolder:
         """Return a new connection of the caller's own that knows all tables of the format as views.
 
         Those that the run lacks are empty, but for the call tree, which no reader may take for an empty one.
-        Raises RunError where spans are missing, or a table is damaged.
+        Raises RunError where spans are missing, a table is damaged, or memory runs out.
         """
+        with self._enough_memory():
+            check_memory()
+            return self._connect()
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
         import duckdb
 
         if "spans" not in self.tables:
@@ -188,23 +202,29 @@ class RunFolder:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Raise RunError with the run, the table and a hint where a query of the block fails."""
-        import duckdb
+        with self._enough_memory():
+            import duckdb
 
-        try:
-            yield
-        except duckdb.Error as error:
-            unknown = RunError(
-                "damaged",
-                f"the tables of {self.path} cannot be read ({reason_of(error)})",
-                hint=_hint_for(error),
-            )
-            raise self._damage() or unknown from None
+            try:
+                yield
+            except duckdb.Error as error:
+                unknown = RunError(
+                    "damaged",
+                    f"the tables of {self.path} cannot be read ({reason_of(error)})",
+                    hint=_hint_for(error),
+                )
+                raise self._damage() or unknown from None
+
+    def _enough_memory(self) -> AbstractContextManager[None]:
+        return enough_memory(f"to read {self.path}")
 
     def failure_of(self, error: duckdb.Error) -> tuple[str, str]:
         """Return in one line why a query of this run's tables failed, and a hint.
 
         DuckDB names no table of which it cannot read a page, so all rows of all tables are read for it.
         """
+        if memory_ran_out(error):
+            return "there is too little memory", MEMORY_HINT
         damage = None if is_out_of_room(error) else self._damage()
         return (reason_of(error), _hint_for(error)) if damage is None else (damage.message, damage.hint)
 

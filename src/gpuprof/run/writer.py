@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from gpuprof.errors import RunError
+from gpuprof.errors import MEMORY_HINT, RunError
 from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive
+from gpuprof.run.database import check_memory, enough_memory
 from gpuprof.run.facts import current_format
 from gpuprof.run.format import META_FILE, TABLES, read_json
 from gpuprof.run.meta import meta_of
@@ -32,7 +34,7 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
     The recording's own files are removed once everything else is on disk. With `into`, they are left
     alone and the run is written to that folder. Raises RunError with a hint.
     """
-    with exclusive(path) as free:
+    with exclusive(path) as free, _enough_memory(path):
         if not free:
             raise RunError(
                 "still_recording",
@@ -42,17 +44,18 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
         if (path / META_FILE).exists() and not (path / RECORDING_FILE).exists():
             return read_json(path / META_FILE)  # another thread or process was faster
         facts = current_format(read_json(path / RECORDING_FILE), path)
-        if not (path / SEGMENTS).is_dir():
+        if not _has_events(path / SEGMENTS):
             raise RunError(
                 "damaged",
-                f"{path} has no {SEGMENTS} folder, where its events were",
-                hint="restore it from a copy",
+                f"the files of the recording in {path / SEGMENTS} are gone",
+                hint="restore them from a copy, or record again and leave them until the program has ended",
             )
         target = path if into is None else into
         try:
             _remove_tables(target)
             decoded, sampled = write_spanless(path / SEGMENTS, target), SampledDevices()
             if decoded is None:
+                check_memory()
                 from gpuprof.run.recorded_tables import write_recorded
 
                 decoded, sampled, facts = write_recorded(path, target, facts)
@@ -66,6 +69,18 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
         if into is None:
             _remove_recording(path)
     return meta
+
+
+def _has_events(segments: Path) -> bool:
+    """Whether a recording has files of its begin. Those that are gone are made again at its end, empty."""
+    files = (file for suffix in ("names", "segment") for file in segments.glob(f"*.{suffix}"))
+    return any(file.stat().st_size for file in files)
+
+
+def _enough_memory(path: Path) -> AbstractContextManager[None]:
+    return enough_memory(
+        f"to write the tables of {path}; what was recorded is kept", hint=f"{MEMORY_HINT}, then open it again"
+    )
 
 
 def _remove_tables(target: Path) -> None:
