@@ -266,6 +266,22 @@ def test_an_outcome_is_a_hit_if_the_ranges_overlap(got: TimeRange | None, outcom
 
 
 @pytest.mark.parametrize(
+    ("got", "outcome"),
+    [
+        (TimeRange(1, 12), Outcome.HIT),
+        (TimeRange(-1, 12), Outcome.INCONCLUSIVE),
+        (TimeRange(-5, 99), Outcome.INCONCLUSIVE),
+        (TimeRange(-9, -1), Outcome.LESS),
+        (TimeRange(21, 99), Outcome.MORE),
+    ],
+)
+def test_an_upper_bound_is_a_hit_if_there_is_a_gain(got: TimeRange, outcome: Outcome) -> None:
+    assert outcome_of(TimeRange(0, 20), got) is outcome
+    part = PartDifference(StepPart.OPTIMIZER, TimeSaved(12, got), TimeSaved(0, TimeRange(-1, 1)), False)
+    assert outcome_of(TimeRange(0, 20), TimeRange(1, 2), part) is outcome
+
+
+@pytest.mark.parametrize(
     ("part", "has_drifted", "whole", "outcome"),
     [
         (TimeRange(12, 13), False, TimeRange(40, 50), Outcome.HIT),

@@ -76,6 +76,35 @@ def test_equal_ranks_are_no_cause(tmp_path: Path) -> None:
     assert (list(found), found.rank) == ([], 0)
 
 
+@pytest.mark.parametrize(
+    ("works", "delays_ms", "is_queued", "slow"),
+    [
+        ((20, 20, 20), (20, 30, 15), True, None),
+        ((20, 20, 20), (20, 30, 15), False, 1),
+        ((20, 45, 20), (30, 30, 30), True, 1),
+        ((20, 20, 20), (0, 30, 0), True, 1),
+    ],
+    ids=["equal", "equal with processors", "more work", "only one waits"],
+)
+def test_ranks_that_come_last_in_turns_without_a_processor_are_not_slow(
+    works: tuple[int, ...], delays_ms: tuple[int, ...], is_queued: bool, slow: int | None, tmp_path: Path
+) -> None:
+    hosts = train_ranks(works, steps=0)
+    for _ in range(STEPS):
+        begins = [host.now_ns for host in hosts]
+        for late, delay_ms in zip(hosts, delays_ms, strict=True):
+            before = len(late.samples)
+            late.sleep(delay_ms * MS)
+            for sample in late.samples[before:]:
+                sample["queued_ns"] = sample["duration_ns"] if is_queued else 0
+            for host, work in zip(hosts, works, strict=True):
+                compute(host, work)
+            exchange(hosts, 2)
+        finish(hosts, begins)
+    slow_ranks = [each.values["rank"] for each in findings(tmp_path, hosts) if each.rule is Rule.SLOW_RANK]
+    assert slow_ranks == ([] if slow is None else [slow])
+
+
 def test_the_causes_on_a_slow_rank_are_found_too(tmp_path: Path) -> None:
     hosts = train_ranks((30, 30))
     slow = train_ranks((30, 30), steps=0)

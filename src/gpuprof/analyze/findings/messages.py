@@ -446,7 +446,7 @@ FIGURES = Messages(
 OUTCOMES = Messages(
     {
         "hit": "as predicted",
-        "inconclusive": "inconclusive: the steps vary too much",
+        "inconclusive": "inconclusive: the difference is not significant",
         "part": "as predicted in its part of the step",
         "more": "more than predicted",
         "less": "less than predicted",

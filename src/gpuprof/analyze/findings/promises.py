@@ -41,7 +41,7 @@ class Outcome(str, Enum):
 
     `part`: in its part of the step, but the rest changed as well. `drifted`: its part got something else, and
     the rest changed as well, so the cause is unknown. `together`: several causes in one part of the step are
-    gone, which shows their sum only. `inconclusive`: the steps vary so much that there may be no gain.
+    gone, which shows their sum only. `inconclusive`: the difference is not significant, there may be no gain.
     `not_repaired`: the cause is in the new run as before. `reduced`: it is, with less than 0.7 of its time.
     """
 
@@ -258,7 +258,8 @@ def _overlap(predicted: TimeRange, got: TimeRange | None) -> Outcome:
         return Outcome.MORE
     if got.high_ns < predicted.low_ns:
         return Outcome.LESS
-    return Outcome.INCONCLUSIVE if got.low_ns <= 0 < predicted.low_ns else Outcome.HIT
+    # An upper bound begins at 0, and overlaps with no gain at all.
+    return Outcome.INCONCLUSIVE if got.low_ns <= 0 <= predicted.low_ns else Outcome.HIT
 
 
 def _together(gone: Sequence[Finding], got: TimeRange | None) -> tuple[TimeRange, TimeRange | None, Outcome]:
