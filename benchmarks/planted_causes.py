@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is predicted for planted causes, what their repair gains in reality, and which rules fire after it.
 
-    python benchmarks/planted_causes.py [--cause NAME]... [--steps 20] [--pairs 20] [--json FILE|-]
+    python benchmarks/planted_causes.py [--cause NAME]... [--steps 20] [--pairs 40] [--json FILE|-]
     python benchmarks/planted_causes.py --repaired 20 [--cause NAME]... [--steps 20] [--json FILE|-]
 
 Each cause is planted into the training step of a small model (`planted_programs.py`). The slow program is
 recorded and the gain of its repair predicted; before and after that, the slow and the repaired program run in
-turns without a recording. `real` is the difference of the medians of a step, with a bootstrap interval of
-95%. `contains`: the predicted interval contains the real gain; `agrees`: it overlaps that of the real gain;
-`sign`: both are a gain, a loss, or not significant; unknown if only the prediction is significant. Of a
-bound, the predicted interval begins at 0 and has the sign of its upper end.
+turns without a recording. `real` is the median of the differences of pairs, which the drift of a shared
+machine does not change, with a bootstrap interval of 95%. `contains`: the predicted interval contains the
+real gain; `agrees`: it overlaps that of the real gain; `sign`: both are a gain, a loss, or not significant;
+unknown if only the prediction is significant. Of a bound, the predicted interval begins at 0 and has the sign
+of its upper end.
 
 A replay predicts what is removed or made faster by a known factor. The gains of other causes are those of
 `run.findings(rerun=True)`: measured again (optimizer, threads, subnormal numbers), or bounds (padding, dense
@@ -78,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Predicted and real gains of planted causes.")
     parser.add_argument("--cause", action="append", choices=[*CAUSES, EXAMPLE], help="only this; repeatable")
     parser.add_argument("--steps", type=int, default=20, help="recorded steps (%(default)s)")
-    parser.add_argument("--pairs", type=int, default=20, help="measurements of each side (%(default)s)")
+    parser.add_argument("--pairs", type=int, default=40, help="measurements of each side (%(default)s)")
     parser.add_argument("--repaired", type=int, metavar="N", help="record repaired programs N times instead")
     parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output, no table")
     options = parser.parse_args(arguments)
@@ -229,8 +230,9 @@ def measure(name: str, steps: int, pairs: int) -> dict[str, Any]:
     slow, repaired = (
         one + more for one, more in zip(before, in_turns(cause, pairs - pairs // 2), strict=True)
     )
-    real = statistics.median(slow) - statistics.median(repaired)
-    real_low, real_high = bootstrap(slow, repaired)
+    gains = [one - other for one, other in zip(slow, repaired, strict=True)]
+    real = statistics.median(gains)
+    real_low, real_high = bootstrap(gains)
     row: dict[str, Any] = {
         "cause": name,
         "slow_ms": statistics.median(slow),
@@ -311,18 +313,11 @@ def in_turns(cause: Cause, pairs: int) -> tuple[list[float], list[float]]:
     return sides[0][1], sides[1][1]
 
 
-def bootstrap(slow: list[float], repaired: list[float]) -> tuple[float, float]:
-    """Return an interval of 95% of the difference of the medians, by percentiles over resampled pairs."""
+def bootstrap(gains: list[float]) -> tuple[float, float]:
+    """Return an interval of 95% of the median, by percentiles over resampled gains."""
     draw = random.Random(1)
-    gains = []
-    for _ in range(2_000):
-        chosen = [draw.randrange(len(slow)) for _ in slow]
-        gains.append(
-            statistics.median(slow[each] for each in chosen)
-            - statistics.median(repaired[each] for each in chosen)
-        )
-    gains.sort()
-    return gains[50], gains[1949]
+    medians = sorted(statistics.median(draw.choices(gains, k=len(gains))) for _ in range(2_000))
+    return medians[50], medians[1949]
 
 
 def _predicted(row: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -25,7 +26,14 @@ def test_a_row_has_the_predicted_and_the_real_gain(tmp_path: Path) -> None:
 
 
 def test_the_bootstrap_interval_of_equal_times_has_no_width() -> None:
-    assert planted_causes.bootstrap([5.0] * 9, [3.0] * 9) == (2.0, 2.0)
+    assert planted_causes.bootstrap([2.0] * 9) == (2.0, 2.0)
+
+
+def test_the_bootstrap_interval_contains_most_of_what_medians_of_other_samples_are() -> None:
+    random = Random(1)
+    samples = [[random.gauss(3.0, 1.0) for _ in range(40)] for _ in range(60)]
+    intervals = [planted_causes.bootstrap(each) for each in samples]
+    assert 51 <= sum(low <= 3.0 <= high for low, high in intervals) <= 60
 
 
 def test_an_unknown_cause_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

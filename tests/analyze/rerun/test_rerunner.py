@@ -142,9 +142,11 @@ def test_after_an_interruption_nothing_is_measured(tmp_path: Path) -> None:
     plain_settings = with_shapes()
     plain_settings["optimizers"].append({**plain_settings["optimizers"][0], "elements": 7})
     found = findings(tmp_path, measured, plain_settings)
-    first, second = [each for each in found if each.rule is Rule.OPTIMIZER]
-    assert (first.gain.kind, first.rerun and first.rerun.pairs) == (GainKind.RERUN, 12)
+    by_kind = {each.gain.kind: each for each in found if each.rule is Rule.OPTIMIZER}
+    first, second = by_kind[GainKind.RERUN], by_kind[GainKind.REPLAYED]
+    assert first.rerun is not None
     assert second.rerun is not None
+    assert (first.rerun.pairs, first.rerun.problem) == (12, None)
     assert second.rerun.problem is RerunProblem.INTERRUPTED
     assert len(measured.experiments) == 1
 
@@ -183,6 +185,24 @@ def test_a_measured_gain_may_be_smaller_than_the_variation_of_the_steps(tmp_path
     run = gpuprof.open(host.write(tmp_path / "r.gpuprof"))
     found = find(run._folder, Rerunner(Measured(times(10, 8)), lambda _: None))
     assert of(found, Rule.OPTIMIZER).gain.step.high_ns == pytest.approx(MOST * 2 * MS)
+
+
+def test_a_measured_gain_of_a_step_varies_as_the_time_of_its_cause(tmp_path: Path) -> None:
+    finding = {}
+    for name, half_ms in (("steady", 0), ("varied", 6)):
+        host = TrainingHost(settings=with_shapes(name="RMSprop", can_be_fused=False))
+        for index in range(12):
+            with host.step():
+                host.operator("aten::mm", 20 * MS)
+                with host.span("Optimizer.step#RMSprop.step"):
+                    host.operator("aten::addcmul_", (10 + half_ms * (-1) ** index) * MS)
+        run = gpuprof.open(host.write(tmp_path / f"{name}.gpuprof"))
+        found = find(run._folder, Rerunner(Measured(times(10, 4)), lambda _: None))
+        finding[name] = of(found, Rule.OPTIMIZER)
+    steady, varied = finding["steady"].gain, finding["varied"].gain
+    assert varied.run == steady.run
+    assert varied.step.low_ns < steady.step.low_ns - 1 * MS
+    assert varied.step.high_ns > steady.step.high_ns + 1 * MS
 
 
 def with_operators(folder: Path, host: TrainingHost, table: str, *rows: dict[str, Any]) -> gpuprof.Run:

@@ -154,7 +154,8 @@ def waiting(record: ProgramRecord) -> list[Draft] | Missing:
         lines = stacks.line[samples]
         line = int(np.bincount(lines).argmax()) or None
         places = Places(function=caller, line=line)
-        drafts.append(Draft(Rule.WAITING, values, time, kind, gain, (evidence,), places, explained))
+        missed = record.missed_ns(time)
+        drafts.append(Draft(Rule.WAITING, values, time, kind, gain, (evidence,), places, explained, missed))
     return Missing.CERTAIN_WAITS if is_unknown and not drafts else drafts
 
 
@@ -192,7 +193,15 @@ def _logging_draft(record: ProgramRecord, stretch: Stretch, of_reads: dict[str, 
     }
     places = Places(spans=stretch.spans, function=stretch.function, line=stretch.line)
     return Draft(
-        Rule.LOGGING, values, stretch.time, kind, gain, _logging_evidence(record, stretch), places, explained
+        rule=Rule.LOGGING,
+        values=values,
+        time=stretch.time,
+        kind=kind,
+        gain=gain,
+        evidence=_logging_evidence(record, stretch),
+        places=places,
+        explained=explained,
+        missed_ns=record.missed_ns(stretch.time) if stretch.is_sampled else 0.0,
     )
 
 

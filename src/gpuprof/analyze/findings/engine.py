@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ from gpuprof.analyze.findings.other_python import OtherPython, read_other_python
 from gpuprof.analyze.findings.places import located
 from gpuprof.analyze.findings.ranks import accumulation, buckets, slow_rank
 from gpuprof.analyze.findings.record import ProgramRecord
-from gpuprof.analyze.whatif.step_gain import FEWEST_STEPS, step_interval
+from gpuprof.analyze.whatif.step_gain import FEWEST_STEPS, REPLAY_ERROR, step_interval, variation_of_mean
 from gpuprof.run.facts import lacks_native_sampler
 
 if TYPE_CHECKING:
@@ -307,7 +308,7 @@ def _least_ns(record: ProgramRecord, draft: Draft, finding: Finding) -> float:
 def _finding(record: ProgramRecord, draft: Draft) -> Finding:
     cost_ns, cost_step_ns, in_steps = _costs(record, draft)
     if draft.kind is not GainKind.RERUN and cost_ns:
-        draft = replace(draft, gain=_within(draft.gain, cost_ns))
+        draft = replace(draft, gain=_within(draft.gain, cost_ns + draft.missed_ns))
     step = None
     if cost_step_ns is not None and in_steps and record.steps is not None:
         warm = record.steps.warm
@@ -330,16 +331,23 @@ def _finding(record: ProgramRecord, draft: Draft) -> Finding:
 def _of_step(draft: Draft, warm: Intervals, in_steps: float) -> TimeRange:
     """Return the gain of the mean step, where `in_steps` of the cause's time is.
 
-    That of a replay varies as the time of the cause does; other kinds of gains have intervals already. The
-    rest of a step is often faster without the cause, but that is no gain of its repair: the cost is the most.
+    It varies as the time of the cause does; a bound is an upper end only. The rest of a step is often faster
+    without the cause, but that is no gain of its repair: the most is the upper end of the mean cost.
     """
     step = draft.gain.scaled(in_steps / len(warm))
     cost_ns = draft.time.covered_ns(warm.begin_ns, warm.end_ns).astype(np.float64)
-    if draft.kind is not GainKind.REPLAYED or not cost_ns.any():
+    if draft.kind is GainKind.BOUND or not cost_ns.any():
         return step
     shares = cost_ns / cost_ns.mean()
-    low_ns, high_ns = step_interval([step.low_ns * shares, step.high_ns * shares])
-    return _within(TimeRange(low_ns, high_ns), float(cost_ns.mean()))
+    is_replayed = draft.kind is GainKind.REPLAYED
+    low_ns, high_ns = step_interval(
+        [step.low_ns * shares, step.high_ns * shares], relative_error=REPLAY_ERROR if is_replayed else 0.0
+    )
+    if not is_replayed:
+        return TimeRange(low_ns, high_ns)
+    missed_ns = draft.missed_ns * in_steps / len(warm)
+    most_ns = float(cost_ns.mean()) + math.hypot(variation_of_mean(cost_ns), missed_ns)
+    return _within(TimeRange(low_ns, high_ns), most_ns)
 
 
 def _within(gain: TimeRange, cost_ns: float) -> TimeRange:

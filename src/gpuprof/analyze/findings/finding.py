@@ -168,6 +168,7 @@ class Draft:
     """What a rule found, before it is compared with the steps: the cause's time, and the gain of the run.
 
     `explained` is the fraction of the wall time that the replay explains, 1 for a gain without a replay.
+    `missed_ns` is what the time may be longer by, since samples show its begin and end late or early.
     """
 
     rule: Rule
@@ -178,6 +179,7 @@ class Draft:
     evidence: tuple[EvidenceFigure, ...]
     places: Places = field(default_factory=Places)
     explained: float = 1.0
+    missed_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

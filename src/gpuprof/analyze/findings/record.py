@@ -453,6 +453,11 @@ class ProgramRecord:
         interval_ns = float((self.folder.meta.get("stacks") or {}).get("interval_ns") or 0)
         return interval_ns * math.sqrt(2 * len(time) / 12)
 
+    def missed_ns(self, time: Intervals) -> float:
+        """Return what sampled time may be longer by: half an interval at each end of a stretch."""
+        interval_ns = float((self.folder.meta.get("stacks") or {}).get("interval_ns") or 0)
+        return interval_ns * len(time)
+
     def step_variation_ns(self, time: Intervals = NO_INTERVALS) -> float | None:
         """Return by how much the median step without some time is uncertain; None with one step or none.
 

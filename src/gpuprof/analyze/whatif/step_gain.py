@@ -74,20 +74,22 @@ def step_gain(
     return StepGain(mean_ns, min(low_ns - hidden_ns, most_ns), min(high_ns + hidden_ns, most_ns), count)
 
 
-def step_interval(gains_ns: Sequence[Floats], sampling_error_ns: float = 0.0) -> tuple[float, float]:
+def step_interval(
+    gains_ns: Sequence[Floats], sampling_error_ns: float = 0.0, relative_error: float = REPLAY_ERROR
+) -> tuple[float, float]:
     """Return the ends of the mean gain of a step; each array has a gain for each step.
 
     If no step becomes slower, their mean does not either; and it is not below the least gain of a step,
     however much single steps gain.
     """
     means = [float(each.mean()) for each in gains_ns]
-    variation = max(_half_width(each) for each in gains_ns)
+    variation = max(variation_of_mean(each) for each in gains_ns)
     low_ns, high_ns = (
-        end + side * math.hypot(variation, sampling_error_ns, REPLAY_ERROR * end)
+        end + side * math.hypot(variation, sampling_error_ns, relative_error * end)
         for end, side in ((min(means), -1), (max(means), 1))
     )
     least_ns = min(float(each.min()) for each in gains_ns)
-    return low_ns if least_ns < 0 else max(low_ns, (1 - REPLAY_ERROR) * least_ns), high_ns
+    return low_ns if least_ns < 0 else max(low_ns, (1 - relative_error) * least_ns), high_ns
 
 
 def replay_interval(low_ns: float, high_ns: float) -> tuple[float, float]:
@@ -95,8 +97,8 @@ def replay_interval(low_ns: float, high_ns: float) -> tuple[float, float]:
     return low_ns - REPLAY_ERROR * abs(low_ns), high_ns + REPLAY_ERROR * abs(high_ns)
 
 
-def _half_width(values: Floats) -> float:
-    """Return half of the mean's interval: Student's, or the range of few values."""
+def variation_of_mean(values: Floats) -> float:
+    """Return half of the 90% interval of the mean: Student's, or the range of few values."""
     if len(values) < FEWEST_STEPS:
         return float(np.ptp(values)) / 2
     return mean_half_width(values, _CONFIDENCE)
