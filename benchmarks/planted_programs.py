@@ -192,7 +192,8 @@ def prefetched() -> Cause:
 
         return steps
 
-    return Cause(queued(lambda: time.sleep(0.008)), queued(lambda: None), {"remove": "span:fetch"})
+    slow, repaired = queued(lambda: time.sleep(0.008)), queued(lambda: None)
+    return Cause(slow, repaired, {"remove": "span:fetch"}, batch=10)
 
 
 def waiting_for_a_file() -> Cause:

@@ -46,7 +46,7 @@ def test_an_unknown_cause_is_refused(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_cause_that_no_replay_predicts_is_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = planted_causes.Predicted(1.0, 2.0, 0.9)
+    measured = planted_causes.Predicted(1.0, 2.0, 0.9, step_ms=40.0)
     monkeypatch.setattr(planted_causes, "measured_again", lambda cause, steps: measured)
     file = tmp_path / "found.json"
     assert planted_causes.main(["--cause", "optimizer loop", "--pairs", "2", "--json", str(file)]) == 0
@@ -56,11 +56,13 @@ def test_a_cause_that_no_replay_predicts_is_measured_again(
     assert row["real_low_ms"] <= row["real_ms"] <= row["real_high_ms"]
     assert result["is_complete"]
     assert result["agree"] == row["agrees"]
+    assert result["contain_part"] == row["contains_part"]
+    assert row["recorded_step_ms"] == 40.0
 
 
 def test_an_interruption_keeps_the_causes_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"cause": "a", "slow_ms": 1.0, "real_ms": 0.0, "real_low_ms": 0.0, "real_high_ms": 0.0}
-    rows = [row | dict.fromkeys(("low_ms", "high_ms", "ratio", "agrees", "contains", "sign", "confidence"))]
+    rows = [row | dict.fromkeys(planted_causes.PREDICTED)]
 
     def measure(_name: str, _steps: int, _pairs: int) -> object:
         if rows:

@@ -225,6 +225,8 @@ SOFTPLUS = {
     ("before", "after", "ordinary", "gain"),
     [
         (9, 4, 4, 5.0),  # slow numbers, which the fix makes fast
+        (9, 4, 4.8, 5.0),  # slow by less than twice
+        (11.4, 4, 6.5, None),  # the recorded calls were as fast as other caches can explain
         (9, 9, 4, None),  # slow, and the fix does not help
         (9, 4, 8, None),  # no slow numbers
         (50, 4, 20, None),  # the recorded calls were not slow
