@@ -277,21 +277,29 @@ void StackSampler::sample_running(Thread& thread, std::int64_t cpu_ns) {
     thread.cpu_ns = cpu_ns;
     thread.has_stack = true;
     thread.is_empty = frames_.empty();
+    if (!thread.waits && !thread.is_empty) thread.ran = named;
     keep(thread, now_ns, rest_ns);
     count_used(used_ns);
 }
 
-// Of the time since the last sample, keeps what the stack of that one has: the rest of its wait if the thread
-// runs now, or the time that it ran before the wait in which it is now. Otherwise the stack that was read now
-// has all of it. Returns for how long the thread was on a processor in what is not kept.
+// Of the time since the last sample, keeps what is not that of the stack that was read now: the rest of a
+// wait if the thread runs, or what it ran if it waits. Between two waits nobody saw what it ran; the function
+// that it was last seen to run has that, so that functions that run for less than an interval have their
+// time, too. Returns for how long the thread was on a processor in what is not kept.
 std::int64_t StackSampler::keep_begin(Thread& thread, std::int64_t now_ns, std::int64_t used_ns) {
     const bool waited = std::exchange(thread.waits, false);
     const std::int64_t off_ns = now_ns - thread.sampled_ns - used_ns;
     if (!thread.has_stack || off_ns < interval_ns_ / 10) return used_ns;
     thread.waits = !is_thread_ready(thread.ref.native_id);
-    if (waited == thread.waits) return used_ns;
-    keep(thread, thread.sampled_ns + (waited ? off_ns : used_ns), waited ? 0 : used_ns);
-    return waited ? used_ns : 0;
+    if (!thread.waits) {
+        if (waited) keep(thread, thread.sampled_ns + off_ns, 0);
+        return used_ns;
+    }
+    if (!thread.ran || used_ns < interval_ns_ / 10) return used_ns;
+    thread.named = *thread.ran;
+    thread.is_empty = false;
+    keep(thread, thread.sampled_ns + used_ns, used_ns);
+    return 0;
 }
 
 // A process that computes is in the run even without events: its samples need its files.

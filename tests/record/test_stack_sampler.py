@@ -267,6 +267,22 @@ def test_short_waits_are_those_of_the_functions_that_wait(tmp_path: Path) -> Non
         assert 0.8 * 200_000_000 < of_function["time.sleep"] < 1.05 * in_sleep_ns
 
 
+def test_what_runs_for_less_than_an_interval_between_waits_has_its_time(tmp_path: Path) -> None:
+    def sleep_and_compute() -> None:
+        for _ in range(150):
+            busy(for_cpu_time(0.0004))
+            time.sleep(0.0026)
+
+    stacks = sampled(tmp_path, sleep_and_compute, interval_ns=1_000_000)
+    (thread,) = (each for each in stacks.threads if each.thread_id == threading.get_native_id())
+    in_busy_ns = sum(
+        cpu_ns
+        for cpu_ns, frames in zip(thread.cpu_ns, thread.frames, strict=True)
+        if any(stacks.texts[frame].startswith("busy (") for frame in frames)
+    )
+    assert 0.7 * 150 * 400_000 < in_busy_ns < 1.3 * 150 * 400_000
+
+
 def test_threads_of_before_the_start_are_sampled(tmp_path: Path) -> None:
     go, done = threading.Event(), threading.Event()
     thread = threading.Thread(target=lambda: (go.wait(), busy(for_cpu_time(0.4)), done.set()))
