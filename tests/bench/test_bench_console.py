@@ -125,16 +125,23 @@ def test_progress_without_a_terminal_is_a_line_now_and_then() -> None:
     assert said == ["20 s", "30 s", "40 s", "50 s"]
 
 
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (2, "process run 2 of 3, batch size 8: measuring, 1,200 calls\n"),
+        (4, "profile, batch size 8: measuring, 1,200 calls\n"),
+    ],
+)
 def test_progress_goes_to_standard_error_and_only_without_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("gpuprof.cli.measuring.FIRST_S", 0.0)
     request = Request(SystemSpec("m"), JobSettings(), runs=3)
     with command._progress(request) as (watch, probed):
-        watch(RunEvent("m", 2, 1, 3, Event(State.MEASURING, batch_size=8, calls=1_200)))
+        watch(RunEvent("m", number, 1, 3, Event(State.MEASURING, batch_size=8, calls=1_200)))
         probed(16, "ok")
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "process run 2 of 3, batch size 8: measuring, 1,200 calls\n")
+    assert (out, err) == ("", line)
 
 
 def test_each_failure_of_a_comparison_is_compared_with_the_one_before(

@@ -319,7 +319,9 @@ def test_a_target_decides_the_exit_code(bench: Any, slo: str, code: int) -> None
 
 def test_a_profile_is_left_next_to_the_results(bench: Any, run_python: Any, tmp_path: Path) -> None:
     done = bench("doubled", "--profile")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    # On a busy machine, the progress is reported after some time.
+    assert all(line.startswith(("process run", "profile")) for line in done.stderr.splitlines())
     (run,) = (tmp_path / "results" / "raw").glob("*.gpuprof")
     shown = run_python("-m", "gpuprof", "summary", run, "--by", "span").stdout
     assert "call" in shown

@@ -261,7 +261,10 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
             size = "" if event.batch_size is None else f", batch size {event.batch_size}"
             calls = "" if event.calls is None else f", {event.calls:,} calls"
             doing = doing_at.get(event.state, event.state.value)
-            show(f"process run {seen.number} of {request.runs}{size}: {doing}{calls}")
+            # The profile is recorded after the runs that are measured.
+            is_measured = seen.number <= request.runs
+            place = f"process run {seen.number} of {request.runs}" if is_measured else "profile"
+            show(f"{place}{size}: {doing}{calls}")
             if event.state is State.MEASURED:
                 bar.advance(task)
 
