@@ -671,13 +671,20 @@ def test_a_run_is_complete_whatever_the_program_takes_from_python(
     assert gpuprof.open(folder / "main.gpuprof").meta["complete"]
 
 
-def test_a_recording_that_cannot_end_in_order_is_one_line(files: Files, run_python: Any) -> None:
-    folder = files({"main.py": "import io\nprint('ran')\nio.open = lambda *a, **k: 1 / 0\nexit(3)"})
+@pytest.mark.parametrize(
+    ("error", "also"),
+    [("ZeroDivisionError", ""), ("SystemExit", ""), ("KeyboardInterrupt", "import os\nos.write = None\n")],
+)
+def test_a_recording_that_cannot_end_in_order_is_one_line(
+    files: Files, run_python: Any, error: str, also: str
+) -> None:
+    raising = f"{also}def fail(*_a, **_k):\n    raise {error}\nio.open = fail\n"
+    folder = files({"main.py": f"import io\nprint('ran')\n{raising}exit(3)"})
     done = run_python(*RUN, "main.py", cwd=folder)
     assert (done.returncode, done.stdout) == (3, "ran\n")
     lines = done.stderr.splitlines()
     assert [line.partition(": ")[0] for line in lines] == ["gpuprof", "gpuprof"]
-    assert "ZeroDivisionError" in lines[0]
+    assert error in lines[0]
     check_form(lines[0])
     assert not gpuprof.open(folder / "main.gpuprof").meta["complete"]
 

@@ -375,6 +375,8 @@ def test_the_command_line_refuses_in_one_line(damaged: Path, tmp_path: Path, run
 
 ODD_METAS = [
     {"totals": "x"},
+    {"process_id": "x"},
+    {"process_id": None},
     {"processes": 5},
     {"machine": [1]},
     {"versions": 5},
@@ -388,7 +390,7 @@ ODD_METAS = [
 ]
 
 
-@pytest.mark.parametrize("odd", ODD_METAS, ids=lambda odd: next(iter(odd)))
+@pytest.mark.parametrize("odd", ODD_METAS, ids=lambda odd: "-".join(map(str, *odd.items())))
 def test_a_meta_file_with_odd_values_is_refused(damaged: Path, odd: dict[str, Any]) -> None:
     change_meta(damaged, **odd)
     for verb in ("summary", "roofline"):

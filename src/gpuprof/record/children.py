@@ -101,14 +101,18 @@ def at_exit(end: Callable[[], None]) -> None:
 
     Until then the program may have replaced any function of Python, and removed any module.
     """
+    # What the report needs is taken now, while it is there.
+    line_of, in_one_line, write = error_line, one_line, os.write
 
     def end_and_report() -> None:
         try:
             end()
-        except Exception as error:
-            what = f"the recording did not end in order: {one_line(error_line(error))}"
-            with contextlib.suppress(OSError):
-                os.write(2, f"gpuprof: {what}; hint: {_HINT}\n".encode(errors="backslashreplace"))
+        except BaseException as error:  # an interrupt, too: this is the end already
+            what = f"the recording did not end in order: {in_one_line(line_of(error))}"
+            try:
+                write(2, f"gpuprof: {what}; hint: {_HINT}\n".encode(errors="backslashreplace"))
+            except OSError:
+                return  # nobody reads standard error
 
     atexit.register(end_and_report)
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _Handle = TypeVar("_Handle", bound=object)
 
 _NO_ROOM = os.strerror(errno.ENOSPC)
-_LEAST_ROOM = 320 << 20  # bytes of addresses: what NumPy, DuckDB and a connection take, and some for queries
+# In bytes. With less, the C library or NumPy's ends the process when DuckDB starts its threads.
+_LEAST_ADDRESSES = 1280 << 20
+_LEAST_DATA = 320 << 20
 
 _handles: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
 
@@ -80,8 +82,11 @@ def check_memory() -> None:
         return
     import mmap  # most commands need none of this
 
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    unused = private | getattr(mmap, "MAP_NORESERVE", 0)
     try:
-        mmap.mmap(-1, _LEAST_ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
+        mmap.mmap(-1, _LEAST_ADDRESSES, flags=private, prot=0).close()
+        mmap.mmap(-1, _LEAST_DATA, flags=unused, prot=mmap.PROT_READ | mmap.PROT_WRITE).close()
     except OSError as error:
         raise MemoryError(error.strerror) from error
 

@@ -151,6 +151,7 @@ _META_TYPES: dict[str, type] = {
     "notes": list,
     "devices": list,
     "not_imported": list,
+    "process_id": int,
     "duration_ns": int,
     "work": dict,
     "ceilings": dict,
@@ -166,7 +167,7 @@ _META_TYPES: dict[str, type] = {
 # Null where the run has nothing of the kind.
 _MAY_BE_NULL = (
     *("work", "ceilings", "counters", "layer_types", "settings", "machine_busy_ns", "machine_steal_ns"),
-    *("gpu", "stacks"),
+    *("gpu", "stacks", "process_id"),
 )
 
 
@@ -182,6 +183,12 @@ def check_meta(meta: dict[str, Any], path: Path) -> None:
                 f"{path / META_FILE} is damaged: {key} is no {_JSON_NAMES[kind]}",
                 hint="restore it from a copy",
             )
+    if "process_id" in meta and meta["process_id"] is None and not meta.get("imported"):
+        raise RunError(
+            "damaged",
+            f"{path / META_FILE} is damaged: process_id is no number",
+            hint="restore it from a copy",
+        )
     if not all(isinstance(count, int) for count in meta.get("totals", {}).values()):
         raise RunError(
             "damaged", f"{path / META_FILE} is damaged: totals are not numbers", hint="restore it from a copy"
