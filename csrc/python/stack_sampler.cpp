@@ -283,9 +283,9 @@ void StackSampler::sample_running(Thread& thread, std::int64_t cpu_ns) {
 }
 
 // Of the time since the last sample, keeps what is not that of the stack that was read now: the rest of a
-// wait if the thread runs, or what it ran if it waits. Between two waits nobody saw what it ran; the function
-// that it was last seen to run has that, so that functions that run for less than an interval have their
-// time, too. Returns for how long the thread was on a processor in what is not kept.
+// wait if the thread runs, or what it ran if it waits. What it ran between two waits is that of the
+// function it was last seen to run, so that functions that run for less than an interval have their time.
+// Returns for how long the thread was on a processor in what is not kept.
 std::int64_t StackSampler::keep_begin(Thread& thread, std::int64_t now_ns, std::int64_t used_ns) {
     const bool waited = std::exchange(thread.waits, false);
     const std::int64_t off_ns = now_ns - thread.sampled_ns - used_ns;

@@ -112,7 +112,7 @@ def at_exit(end: Callable[[], None]) -> None:
             try:
                 write(2, f"gpuprof: {what}; hint: {_HINT}\n".encode(errors="backslashreplace"))
             except OSError:
-                return  # nobody reads standard error
+                return  # standard error was closed
 
     atexit.register(end_and_report)
 
