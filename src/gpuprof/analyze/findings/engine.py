@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -48,7 +47,7 @@ from gpuprof.analyze.findings.other_python import OtherPython, read_other_python
 from gpuprof.analyze.findings.places import located
 from gpuprof.analyze.findings.ranks import accumulation, buckets, slow_rank
 from gpuprof.analyze.findings.record import ProgramRecord
-from gpuprof.analyze.whatif.step_gain import FEWEST_STEPS, REPLAY_ERROR, step_interval, variation_of_mean
+from gpuprof.analyze.whatif.step_gain import FEWEST_STEPS, REPLAY_ERROR, step_interval
 from gpuprof.run.facts import lacks_native_sampler
 
 if TYPE_CHECKING:
@@ -332,7 +331,7 @@ def _of_step(draft: Draft, warm: Intervals, in_steps: float) -> TimeRange:
     """Return the gain of the mean step, where `in_steps` of the cause's time is.
 
     It varies as the time of the cause does; a bound is an upper end only. The rest of a step is often faster
-    without the cause, but that is no gain of its repair: the most is the upper end of the mean cost.
+    without the cause, but that is no gain of its repair: the most is the cost and what samples missed.
     """
     step = draft.gain.scaled(in_steps / len(warm))
     cost_ns = draft.time.covered_ns(warm.begin_ns, warm.end_ns).astype(np.float64)
@@ -346,8 +345,7 @@ def _of_step(draft: Draft, warm: Intervals, in_steps: float) -> TimeRange:
     if not is_replayed:
         return TimeRange(low_ns, high_ns)
     missed_ns = draft.missed_ns * in_steps / len(warm)
-    most_ns = float(cost_ns.mean()) + math.hypot(variation_of_mean(cost_ns), missed_ns)
-    return _within(TimeRange(low_ns, high_ns), most_ns)
+    return _within(TimeRange(low_ns, high_ns), float(cost_ns.mean()) + missed_ns)
 
 
 def _within(gain: TimeRange, cost_ns: float) -> TimeRange:

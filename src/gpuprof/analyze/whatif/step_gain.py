@@ -83,7 +83,7 @@ def step_interval(
     however much single steps gain.
     """
     means = [float(each.mean()) for each in gains_ns]
-    variation = max(variation_of_mean(each) for each in gains_ns)
+    variation = max(_half_width(each) for each in gains_ns)
     low_ns, high_ns = (
         end + side * math.hypot(variation, sampling_error_ns, relative_error * end)
         for end, side in ((min(means), -1), (max(means), 1))
@@ -97,7 +97,7 @@ def replay_interval(low_ns: float, high_ns: float) -> tuple[float, float]:
     return low_ns - REPLAY_ERROR * abs(low_ns), high_ns + REPLAY_ERROR * abs(high_ns)
 
 
-def variation_of_mean(values: Floats) -> float:
+def _half_width(values: Floats) -> float:
     """Return half of the 90% interval of the mean: Student's, or the range of few values."""
     if len(values) < FEWEST_STEPS:
         return float(np.ptp(values)) / 2
