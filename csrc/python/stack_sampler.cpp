@@ -236,8 +236,10 @@ void StackSampler::sample(Thread& thread) {
     if (cpu_ns == unknown_ns) return;
     if (thread.has_stack && cpu_ns == thread.cpu_ns) {
         // Once for each wait: a thread that waited for a processor first has run before it waits otherwise.
-        if (thread.idle_ns <= thread.sampled_ns && !thread.waits)
+        if (thread.idle_ns <= thread.sampled_ns && !thread.waits) {
             thread.waits = !is_thread_ready(thread.ref.native_id);
+            if (thread.waits) thread.waited_in = thread.named.stack;
+        }
         thread.idle_ns = now_ns;
         if (now_ns - std::max(thread.sampled_ns, thread.checked_ns) < longest_wait_ns) return;
         thread.checked_ns = now_ns;
@@ -277,7 +279,11 @@ void StackSampler::sample_running(Thread& thread, std::int64_t cpu_ns) {
     thread.cpu_ns = cpu_ns;
     thread.has_stack = true;
     thread.is_empty = frames_.empty();
-    if (!thread.waits && !thread.is_empty) thread.ran = named;
+    // A thread that was woken is ready for a while before it leaves the call that waited.
+    if (thread.waits)
+        thread.waited_in = named->stack;
+    else if (!thread.is_empty && named->stack != thread.waited_in)
+        thread.ran = named;
     keep(thread, now_ns, rest_ns);
     count_used(used_ns);
 }

@@ -63,10 +63,11 @@ class StackSampler {
         std::int64_t queued_ns = 0;   // in all, as far as samples have it
         std::int64_t idle_ns = 0;     // until when it is known to have waited since
         CodeNames::Named named{0, StackFile::no_site};
-        std::optional<CodeNames::Named> ran;  // where it was last seen to run
-        std::int64_t skipped_ns = 0;          // off the processor in samples since the queue was last read
-        std::int64_t checked_ns = 0;          // when a thread that does not run was found to be ready
-        bool waits = false;                   // seen neither running nor ready since its last sample
+        std::optional<CodeNames::Named> ran;     // where it was last seen to run
+        std::optional<std::uint32_t> waited_in;  // the stack in which it was last seen to wait
+        std::int64_t skipped_ns = 0;             // off the processor in samples since the queue was last read
+        std::int64_t checked_ns = 0;             // when a thread that does not run was found to be ready
+        bool waits = false;                      // seen neither running nor ready since its last sample
         // The kernel counts the time in the queue when it is over, so samples are written when their thread
         // has run again, or waits. No more than three.
         std::vector<Row> open;
