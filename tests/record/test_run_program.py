@@ -5,24 +5,21 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from refusals import check_form
+from compared_programs import RUN, Files, as_shell, spans_of, without_our_line
 from run_codes import note_codes
 
 import gpuprof
 from gpuprof.errors import RecordingError
 from gpuprof.record.supervise import target_path
 
-RUN = ("-m", "gpuprof", "run")
 FACTS = '''
 """The module's text."""
 import inspect, json, os, pickle, signal, sys, threading
@@ -46,62 +43,6 @@ print(json.dumps({
     "recursion": sys.getrecursionlimit(), "warnings": sys.warnoptions,
 }, indent=1))
 '''
-
-Files = Callable[..., Path]
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    """`files({"name.py": source})` writes programs below the folder that they run in."""
-
-    def write(sources: dict[str, str | bytes]) -> Path:
-        for name, source in sources.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(source if isinstance(source, bytes) else source.encode())
-        return tmp_path
-
-    return write
-
-
-def without_our_line(text: bytes) -> bytes:
-    return b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b"gpuprof: "))
-
-
-def readable(text: bytes) -> str:
-    return re.sub(r"0x[0-9a-f]{6,}", "0x...", text.decode(errors="backslashreplace"))
-
-
-def as_shell(code: int) -> int:
-    return code if code >= 0 else 128 - code
-
-
-@pytest.fixture
-def same_as_python(run_python: Any) -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """Run words with Python and with `gpuprof run`; exit code, output and errors must be equal."""
-
-    def compare(
-        *words: str,
-        flags: tuple[str, ...] = (),
-        between: Callable[[], None] = lambda: None,
-        **options: Any,
-    ) -> subprocess.CompletedProcess[bytes]:
-        plain = run_python(*flags, *words, text=False, **options)
-        between()
-        done = run_python(*flags, *RUN, *words, text=False, **options)
-        assert readable(without_our_line(done.stderr)) == readable(plain.stderr)
-        assert (as_shell(done.returncode), done.stdout) == (as_shell(plain.returncode), plain.stdout)
-        assert done.stderr.count(b"\ngpuprof: ") + done.stderr.startswith(b"gpuprof: ") == 1
-        completed: subprocess.CompletedProcess[bytes] = done
-        return completed
-
-    return compare
-
-
-def spans_of(run: Path, columns: str = "name") -> list[Any]:
-    # Where Python collects garbage is up to the interpreter.
-    query = f"SELECT {columns} FROM spans WHERE kind <> 'gc' ORDER BY start_ns"
-    return gpuprof.open(run).sql(query).fetchall()
 
 
 # --- what the program finds ----------------------------------------------------------------------
@@ -650,88 +591,3 @@ def test_a_program_that_fails_at_once_leaves_no_run(files: Files, run_python: An
     assert not list(folder.glob("*.gpuprof"))
     assert run_python(*RUN, "--out", "named.gpuprof", "main.py", cwd=folder).returncode == 2
     assert gpuprof.open(folder / "named.gpuprof").meta["complete"]
-
-
-# --- what the program takes from Python, from its memory and from the run's folder -----------------
-
-TAKEN = {
-    "importlib": "import importlib, sys\ndel sys.modules['importlib']",
-    "os.stat": "import os\nos.stat = None",
-    "open": "import builtins\nbuiltins.open = None",
-    "all modules": "import sys\nsys.modules.clear()",
-}
-
-
-@pytest.mark.parametrize("source", TAKEN.values(), ids=list(TAKEN))
-def test_a_run_is_complete_whatever_the_program_takes_from_python(
-    files: Files, same_as_python: Any, source: str
-) -> None:
-    folder = files({"main.py": f"print('ran', flush=True)\n{source}"})
-    same_as_python("main.py")
-    assert gpuprof.open(folder / "main.gpuprof").meta["complete"]
-
-
-@pytest.mark.parametrize(
-    ("error", "also"),
-    [("ZeroDivisionError", ""), ("SystemExit", ""), ("KeyboardInterrupt", "import os\nos.write = None\n")],
-)
-def test_a_recording_that_cannot_end_in_order_is_one_line(
-    files: Files, run_python: Any, error: str, also: str
-) -> None:
-    raising = f"{also}def fail(*_a, **_k):\n    raise {error}\nio.open = fail\n"
-    folder = files({"main.py": f"import io\nprint('ran')\n{raising}exit(3)"})
-    done = run_python(*RUN, "main.py", cwd=folder)
-    assert (done.returncode, done.stdout) == (3, "ran\n")
-    lines = done.stderr.splitlines()
-    assert [line.partition(": ")[0] for line in lines] == ["gpuprof", "gpuprof"]
-    assert error in lines[0]
-    check_form(lines[0])
-    assert not gpuprof.open(folder / "main.gpuprof").meta["complete"]
-
-
-LIMITED = """
-import os, resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]) << 20,) * 2)
-os.execv(sys.executable, [sys.executable, "-m", "gpuprof", *sys.argv[2:]])
-"""
-
-
-@pytest.mark.parametrize("megabytes", [150, 300])
-def test_too_little_memory_to_close_a_run_keeps_the_recording(
-    files: Files, run_python: Any, megabytes: int
-) -> None:
-    source = "import gpuprof\nwith gpuprof.span('a'): print('ran')\nexit(3)"
-    folder = files({"main.py": source, "limited.py": LIMITED})
-    done = run_python("limited.py", megabytes, "run", "main.py", cwd=folder)
-    assert (done.returncode, done.stdout) == (3, "ran\n"), done.stderr
-    assert "main.gpuprof" in done.stderr
-    check_form(done.stderr)
-    assert spans_of(folder / "main.gpuprof") == [("a",)]
-
-
-def test_too_little_memory_to_read_a_run_is_no_damage(files: Files, run_with_codes: Any) -> None:
-    folder = files({"limited.py": LIMITED})
-    with gpuprof.profile(out=folder / "r.gpuprof", layers=False, operators=False), gpuprof.span("a"):
-        pass
-    done = run_with_codes("limited.py", 300, "summary", "r.gpuprof", cwd=folder)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "out_of_memory" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-REMOVED = {
-    "folder": ("shutil.rmtree(run)", "main.gpuprof"),
-    "segments": ("shutil.rmtree(run / 'segments')", "main.gpuprof/segments"),
-    "files": ("[file.unlink() for file in (run / 'segments').iterdir()]", "main.gpuprof/segments"),
-}
-
-
-@pytest.mark.parametrize(("statement", "named"), REMOVED.values(), ids=list(REMOVED))
-def test_a_recording_that_is_removed_while_it_is_written_is_one_line(
-    files: Files, run_python: Any, statement: str, named: str
-) -> None:
-    source = f"import pathlib, shutil\nrun = pathlib.Path('main.gpuprof')\n{statement}\nprint('ran')\nexit(3)"
-    done = run_python(*RUN, "main.py", cwd=files({"main.py": source}))
-    assert (done.returncode, done.stdout) == (3, "ran\n")
-    assert f"{named} " in done.stderr
-    check_form(done.stderr)

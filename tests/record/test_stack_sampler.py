@@ -442,9 +442,9 @@ def test_where_it_does_not_work_only_who_asks_gets_pyinstrument(
         line = without_sampler(recorded.run.meta)
         assert line is not None
         assert ("--python" in line) is not is_on  # the hint
-        told = " ".join(header(recorded.run.path, recorded.run.meta).split())
-        assert line in told
-        assert ("stack sample" in told) is is_on
+        shown = " ".join(header(recorded.run.path, recorded.run.meta).split())
+        assert line in shown
+        assert ("stack sample" in shown) is is_on
 
 
 def test_the_run_holds_the_columns(tmp_path: Path) -> None:

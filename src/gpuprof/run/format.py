@@ -167,15 +167,17 @@ _META_TYPES: dict[str, type] = {
 # Null where the run has nothing of the kind.
 _MAY_BE_NULL = (
     *("work", "ceilings", "counters", "layer_types", "settings", "machine_busy_ns", "machine_steal_ns"),
-    *("gpu", "stacks", "process_id"),
+    *("gpu", "stacks"),
 )
 
 
 def check_meta(meta: dict[str, Any], path: Path) -> None:
     """Refuse meta data whose parts are not what they should be. Raises RunError."""
     check_version(meta, path)
+    # A trace has the calls of any processes.
+    may_be_null = (*_MAY_BE_NULL, "process_id") if meta.get("imported") else _MAY_BE_NULL
     for key, kind in _META_TYPES.items():
-        if key not in meta or (meta[key] is None and key in _MAY_BE_NULL):
+        if key not in meta or (meta[key] is None and key in may_be_null):
             continue
         if not isinstance(meta[key], kind):
             raise RunError(
@@ -183,12 +185,6 @@ def check_meta(meta: dict[str, Any], path: Path) -> None:
                 f"{path / META_FILE} is damaged: {key} is no {_JSON_NAMES[kind]}",
                 hint="restore it from a copy",
             )
-    if "process_id" in meta and meta["process_id"] is None and not meta.get("imported"):
-        raise RunError(
-            "damaged",
-            f"{path / META_FILE} is damaged: process_id is no number",
-            hint="restore it from a copy",
-        )
     if not all(isinstance(count, int) for count in meta.get("totals", {}).values()):
         raise RunError(
             "damaged", f"{path / META_FILE} is damaged: totals are not numbers", hint="restore it from a copy"

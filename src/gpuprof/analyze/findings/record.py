@@ -450,13 +450,15 @@ class ProgramRecord:
 
     def sampling_error_ns(self, time: Intervals) -> float:
         """Return the standard error of sampled time: each end of a stretch is somewhere in one interval."""
-        interval_ns = float((self.folder.meta.get("stacks") or {}).get("interval_ns") or 0)
-        return interval_ns * math.sqrt(2 * len(time) / 12)
+        return self._sample_interval_ns * math.sqrt(2 * len(time) / 12)
 
     def missed_ns(self, time: Intervals) -> float:
         """Return what sampled time may be longer by: half an interval at each end of a stretch."""
-        interval_ns = float((self.folder.meta.get("stacks") or {}).get("interval_ns") or 0)
-        return interval_ns * len(time)
+        return self._sample_interval_ns * len(time)
+
+    @property
+    def _sample_interval_ns(self) -> float:
+        return float((self.folder.meta.get("stacks") or {}).get("interval_ns") or 0)
 
     def step_variation_ns(self, time: Intervals = NO_INTERVALS) -> float | None:
         """Return by how much the median step without some time is uncertain; None with one step or none.
