@@ -29,6 +29,7 @@ pybind11_add_module(_native
     csrc/python/layers.cpp
     csrc/python/own_memory.cpp
     csrc/python/pauses.cpp
+    csrc/python/profiler_state.cpp
     csrc/python/quiet_call.cpp
     csrc/python/ranges.cpp
     csrc/python/span.cpp

@@ -12,6 +12,7 @@
 #include "core/detached_process.hpp"
 #include "core/intervals.hpp"
 #include "core/recorder.hpp"
+#include "python/profiler_state.hpp"
 
 namespace py = pybind11;
 
@@ -180,6 +181,10 @@ void bind_record(py::module_& module) {
                py::arg("standard_input"));
     module.def("adopts_orphans", &adopts_orphans);
     module.def("itt_attached", [] { return itt::is_attached(); });
+    py::class_<python::HeldProfilerState>(module, "HeldProfilerState", py::is_final())
+        .def(py::init<const char*>(), py::arg("library"))
+        .def_property_readonly("is_held", &python::HeldProfilerState::is_held)
+        .def("release", &python::HeldProfilerState::release);
 }
 
 }  // namespace gpuprof::bindings

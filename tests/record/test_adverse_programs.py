@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import pytest
@@ -44,6 +45,30 @@ def test_a_recording_that_cannot_end_in_order_is_one_line(
     assert error in lines[0]
     check_form(lines[0])
     assert not gpuprof.open(folder / "main.gpuprof").meta["complete"]
+
+
+BUSY, ASLEEP = "while True: pass", "while True: time.sleep(0.3)"
+
+
+@pytest.mark.parametrize("body", [BUSY, ASLEEP], ids=["busy", "asleep"])
+def test_a_thread_that_outlives_the_program_leaves_no_warning_of_pytorch(
+    files: Files, run_python: Any, body: str
+) -> None:
+    source = f"""
+        import threading, time, torch
+        def forever():
+            torch.ones(3).sum()
+            ran.set()
+            {body}
+        ran = threading.Event()
+        threading.Thread(target=forever, daemon=True).start()
+        ran.wait()
+    """
+    folder = files({"main.py": textwrap.dedent(source)})
+    done = run_python(*RUN, "main.py", cwd=folder)
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if not line.startswith("gpuprof: ")] == []
+    assert ("aten::sum",) in spans_of(folder / "main.gpuprof")
 
 
 LIMITED = """

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from gpuprof import _native
+from gpuprof.analyze.findings.finding import Missing, Rule
 from gpuprof.record.facts import Reason
 from gpuprof.record.pauses import own_work
 from gpuprof.run.format import KINDS
@@ -221,6 +222,10 @@ class TestPrograms:
         finally:
             gc.callbacks[:] = before
         assert pauses(recording.run) == [("generation 2", None)]
+        # How many are missing is unknown, so no rule has searched them.
+        assert recording.run.meta["sources"]["gc"]["reason"] == Reason.GC_CALLBACKS_CLEARED
+        missing = {each.rule: each.missing for each in recording.run.findings().results}
+        assert missing[Rule.COLLECTIONS] is Missing.COLLECTIONS
 
     def test_one_that_clears_them_in_a_collection(self, tmp_path: Path) -> None:
         before = list(gc.callbacks)

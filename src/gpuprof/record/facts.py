@@ -92,6 +92,7 @@ class Reason(str, Enum):
     GPU_AND_EVENTS_REFUSED = "gpu_and_events_refused"
     CALLBACKS_OF_KINETO = "callbacks_of_kineto"  # launches come from records of calls
     CALLBACKS_OF_OTHER = "callbacks_of_other"  # likewise
+    GC_CALLBACKS_CLEARED = "gc_callbacks_cleared"
     NO_MODEL_CALLED = "no_model_called"
     NO_MODEL_ON_GPU = "no_model_on_gpu"
     COUNTERS_REFUSED = "counters_refused"

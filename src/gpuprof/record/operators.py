@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuprof import _native
@@ -165,6 +166,15 @@ class _Announcements:
         _announce()
 
 
+@functools.cache
+def _c10() -> str:
+    """Return the path of the library that PyTorch's profiler keeps the state of a thread in."""
+    import torch
+
+    suffix = "dylib" if sys.platform == "darwin" else "so"
+    return str(Path(torch.__file__).parent / "lib" / f"libc10.{suffix}")
+
+
 class _ThreadAnnouncements:
     """What makes PyTorch announce on one thread; ended with the thread at the latest.
 
@@ -177,6 +187,8 @@ class _ThreadAnnouncements:
 
         self._emit = emit_itt()
         self._emit.__enter__()
+        # A daemon thread ends with the process, and with them on.
+        self._state = _native.HeldProfilerState(_c10())
         self._is_on = True
         self._thread = threading.get_ident()
 
@@ -185,6 +197,7 @@ class _ThreadAnnouncements:
         if self._is_on and threading.get_ident() == self._thread:
             self._is_on = False
             self._emit.__exit__(None, None, None)
+            self._state.release()
 
     def __del__(self) -> None:
         # The interpreter may be ending, and PyTorch with it: then an error cannot be reported.

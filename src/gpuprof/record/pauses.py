@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from gpuprof import _native
-from gpuprof.record.facts import Method, SourceStatus
+from gpuprof.record.facts import Method, Reason, SourceStatus
 from gpuprof.record.frame_text import OWN_FOLDER
 from gpuprof.record.import_hook import ImportHook
 
@@ -55,11 +55,14 @@ class CollectionSource:
     def __init__(self) -> None:
         self._short = 0
         self._short_ns = 0
+        self._is_on = False
+        self._is_cleared = False
 
     def start(self) -> SourceStatus:
         """Begin; returns the source's status."""
         _native.take_short_collections()  # of an earlier recording
         gc.callbacks.append(_native.note_collection)
+        self._is_on = True
         return self.status
 
     def stop(self) -> None:
@@ -68,13 +71,21 @@ class CollectionSource:
         for place in reversed(range(len(gc.callbacks))):
             if gc.callbacks[place] is _native.note_collection:
                 del gc.callbacks[place]
+                self._is_on = False
+        self._is_cleared |= self._is_on
+        self._is_on = False
         short, short_ns = _native.take_short_collections()
         self._short += short
         self._short_ns += short_ns
 
     @property
     def status(self) -> SourceStatus:
-        """The source's status, with the collections that were too short."""
+        """The source's status, with the collections that were too short.
+
+        It is off where the callback was gone at the end: how many are missing is unknown.
+        """
+        if self._is_cleared:
+            return SourceStatus.off(Reason.GC_CALLBACKS_CLEARED)
         return SourceStatus.on(Method.GC_CALLBACKS, short=self._short, short_ns=self._short_ns)
 
 

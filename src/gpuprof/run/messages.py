@@ -75,6 +75,7 @@ REASONS = Messages(
             "no reading was taken: the recording, or the process that reads the devices, ended too early"
         ),
         "no_pyinstrument": "pyinstrument is not installed: pip install 'gpuprof-native[python]'",
+        "gc_callbacks_cleared": "the program removed what records them from gc.callbacks",
         "interpreter_unknown": "the native sampler does not know this build of Python",
         "memory_not_readable": "this system does not allow process_vm_readv",
         "profiler_taken": "another profiler was set on the main thread",

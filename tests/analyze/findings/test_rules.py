@@ -218,6 +218,25 @@ def test_an_import_that_is_not_used_is_found_with_its_self_time_as_the_low_end(t
     assert finding.gain.run.high_ns == pytest.approx(200 * MS, rel=0.01)
 
 
+def test_pytorch_is_used_where_there_are_operators(tmp_path: Path) -> None:
+    for kind, expected in (("operator", []), ("span", ["torch"])):
+        host = TrainingHost(settings=settings())
+        with host.function("<module> (torch/__init__.py)"):
+            host.work(200 * MS)
+        with host.span("aten::mm", kind):
+            host.work(300 * MS)
+        found = gpuprof.open(host.write(tmp_path / f"{kind}.gpuprof")).findings()
+        assert [each.values["package"] for each in found] == expected
+
+
+def test_a_package_that_is_imported_last_is_no_cause(tmp_path: Path) -> None:
+    host = train(TrainingHost(settings=settings()), CLEAN)
+    with host.function("<module> (plots/__init__.py)"):
+        host.work(200 * MS)
+    host.work(20 * MS)
+    assert list(gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()) == []
+
+
 def test_an_import_that_is_used_is_no_cause(tmp_path: Path) -> None:
     host = train(TrainingHost(settings=settings()), Planted(import_=200))
     with host.function("draw (plots/draw.py:3)"):

@@ -166,7 +166,7 @@ def test_a_python_function_is_gained_within_the_error_of_sampling(tmp_path: Path
     assert found.low_ns - 20e6 <= time_of(run, "slow") <= found.high_ns + 20e6
 
 
-@pytest.mark.parametrize("pattern", ["waiting:time.sleep*", "time.sleep (built-in)"])
+@pytest.mark.parametrize("pattern", ["waiting:time.sleep*", "waiting:*", "time.sleep (built-in)"])
 def test_a_wait_of_the_summary_is_gained(tmp_path: Path, pattern: str) -> None:
     def program() -> None:
         time.sleep(0.3)  # what is recorded
@@ -179,6 +179,17 @@ def test_a_wait_of_the_summary_is_gained(tmp_path: Path, pattern: str) -> None:
     assert found.low_ns is not None
     assert found.high_ns is not None
     assert found.low_ns - 20e6 <= 0.3e9 <= found.high_ns + 20e6
+
+
+def test_a_function_that_calls_what_waits_is_no_wait(tmp_path: Path) -> None:
+    def program() -> None:
+        compute(0.2)
+        time.sleep(0.1)
+
+    run = recorded(tmp_path, program, python=True)
+    assert run.whatif(remove="python:*program").low_ns is not None
+    with refused(RunError, "unknown_name", "waiting:*program"):
+        run.whatif(remove="waiting:*program")
 
 
 def test_names_are_text_and_not_queries(tmp_path: Path) -> None:

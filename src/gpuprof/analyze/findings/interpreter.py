@@ -46,6 +46,9 @@ _FULL_OUTSIDE_IMPORTS = "".join([_OUTSIDE_IMPORTS, "SELECT count(*) FROM later W
 # A start-up or an import is worth a look from this part of the wall time.
 _LEAST_PART = 0.1
 _MODULE = "<module> ("
+_AN_OPERATOR = """
+    SELECT span_id FROM spans WHERE process_id = {process} AND kind = 'operator' LIMIT 1
+"""
 _TIME_BEFORE_STEPS = """
     SELECT sum(duration_ns)::BIGINT FROM stacks WHERE process_id = {process} AND thread_id = {thread}
         AND t_ns <= {until} AND list_contains(frames, {function})
@@ -226,6 +229,8 @@ def unused_import(record: ProgramRecord) -> list[Draft] | Missing:
     """Find packages that the program imports and in which no sample is afterwards.
 
     What such a package imports itself may be needed by others, so this time is the upper end of the gain.
+    PyTorch is used where there are operators, which have no frame. Nothing is known of a package if the
+    recording ended before the program had run as long as the import had taken.
     """
     stacks = record.stacks
     if stacks is None:
@@ -235,6 +240,8 @@ def unused_import(record: ProgramRecord) -> list[Draft] | Missing:
     drafts = []
     for package, (time, own_ns, modules) in found.items():
         if package in used or time.total_ns < _LEAST_PART * record.wall_ns:
+            continue
+        if _ran_after_ns(stacks, time) < time.total_ns or (package == "torch" and _has_operators(record)):
             continue
         evidence = record.figure(
             "import_time",
@@ -295,6 +302,18 @@ def _used_packages(stacks: SampledStacks) -> set[str]:
         for frame in frames
         if (package := _package(frame)) is not None
     }
+
+
+def _ran_after_ns(stacks: SampledStacks, time: Intervals) -> int:
+    """Return how long the thread executed anything other than imports after some imports."""
+    outside = np.array([len(_modules(frames)) < 2 for frames in stacks.frames], dtype=bool)
+    later = stacks.begin_ns >= time.end_ns[-1]
+    return stacks.covered(outside[stacks.stack] & later).total_ns
+
+
+def _has_operators(record: ProgramRecord) -> bool:
+    found = record.fetch(_AN_OPERATOR, process=record.process_id)
+    return bool(len(found["span_id"]))
 
 
 def startup(record: ProgramRecord) -> list[Draft] | Missing:

@@ -58,6 +58,19 @@ _TIME_OF_FUNCTIONS = """
     SELECT thread_id, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
     WHERE process_id = {process} AND list_has_any(frames, {frames}) ORDER BY thread_id, t_ns
 """
+# As `call_sites.waited_ns`.
+_WAITS = """
+    FROM stacks WHERE process_id = {process} AND cpu_ns IS NOT NULL
+        AND 2 * (duration_ns - cpu_ns - coalesce(queued_ns, 0)) > duration_ns
+"""
+_WAITING_CALLS = "".join(["SELECT DISTINCT frames[-1] AS frame", _WAITS, "AND len(frames) > 0"])
+_TIME_OF_WAITS = "".join(
+    [
+        "SELECT thread_id, t_ns - duration_ns AS begin_ns, t_ns AS end_ns",
+        _WAITS,
+        "AND list_contains({frames}, frames[-1]) ORDER BY thread_id, t_ns",
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +114,11 @@ def select(folder: RunFolder, process_id: int, change: Modification) -> Selectio
     """Find what a change applies to in one process. Raises RunError if nothing of that name was recorded."""
     kind, matches = _matcher(change.pattern)
     if kind in _SAMPLED:
-        found = _select_functions(folder, process_id, change, matches)
+        found = _select_functions(folder, process_id, change, kind, matches)
     else:
         found = _select_nodes(folder, process_id, change, kind, matches)
         if kind is None and not found.names:
-            found = _select_functions(folder, process_id, change, matches)
+            found = _select_functions(folder, process_id, change, kind, matches)
     if not found.names and kind == "python" and not folder.meta.get("stacks"):
         raise RunError(
             "no_stacks",
@@ -196,14 +209,15 @@ def _gpu_rows(
 
 
 def _select_functions(
-    folder: RunFolder, process_id: int, change: Modification, matches: Callable[[str], bool]
+    folder: RunFolder, process_id: int, change: Modification, kind: str | None, matches: Callable[[str], bool]
 ) -> Selection:
-    """Select Python functions by the sampled stacks that contain them."""
-    texts = folder.columns(_FUNCTIONS, process=process_id)["frame"].tolist()
+    """Select Python functions by the sampled stacks that contain them, or waits by those that end in them."""
+    names, times = (_WAITING_CALLS, _TIME_OF_WAITS) if kind == "waiting" else (_FUNCTIONS, _TIME_OF_FUNCTIONS)
+    texts = folder.columns(names, process=process_id)["frame"].tolist()
     wanted = [text for text in texts if matches(text) or matches(text.partition(" (")[0])]
     if not wanted:
         return Selection(change, 0)
-    columns = folder.columns(_TIME_OF_FUNCTIONS, process=process_id, frames=wanted)
+    columns = folder.columns(times, process=process_id, frames=wanted)
     by_thread = _by_thread(columns)
     # Each end of a stretch of samples is somewhere in one interval: its variance is a twelfth of the square.
     interval_ns = float((folder.meta.get("stacks") or {}).get("interval_ns") or 0)
