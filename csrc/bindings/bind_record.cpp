@@ -183,7 +183,6 @@ void bind_record(py::module_& module) {
     module.def("itt_attached", [] { return itt::is_attached(); });
     py::class_<python::HeldProfilerState>(module, "HeldProfilerState", py::is_final())
         .def(py::init<const char*>(), py::arg("library"))
-        .def_property_readonly("is_held", &python::HeldProfilerState::is_held)
         .def("release", &python::HeldProfilerState::release);
 }
 

@@ -17,7 +17,6 @@ class HeldProfilerState {
     HeldProfilerState& operator=(const HeldProfilerState&) = delete;
     ~HeldProfilerState();
 
-    bool is_held() const noexcept { return state_ != nullptr; }
     void release() noexcept { state_.reset(); }
 
   private:

@@ -68,11 +68,10 @@ class CollectionSource:
     def stop(self) -> None:
         """End; harmless where the program has cleared the callbacks."""
         # By identity: another callback may be compared in any way.
-        for place in reversed(range(len(gc.callbacks))):
-            if gc.callbacks[place] is _native.note_collection:
-                del gc.callbacks[place]
-                self._is_on = False
-        self._is_cleared |= self._is_on
+        own = [place for place, each in enumerate(gc.callbacks) if each is _native.note_collection]
+        for place in reversed(own):
+            del gc.callbacks[place]
+        self._is_cleared |= self._is_on and not own
         self._is_on = False
         short, short_ns = _native.take_short_collections()
         self._short += short

@@ -184,7 +184,7 @@ def test_a_wait_of_the_summary_is_gained(tmp_path: Path, pattern: str) -> None:
 def test_a_function_that_calls_what_waits_is_no_wait(tmp_path: Path) -> None:
     def program() -> None:
         compute(0.2)
-        time.sleep(0.1)
+        time.sleep(0.1)  # what is recorded
 
     run = recorded(tmp_path, program, python=True)
     assert run.whatif(remove="python:*program").low_ns is not None

@@ -229,19 +229,19 @@ def unused_import(record: ProgramRecord) -> list[Draft] | Missing:
     """Find packages that the program imports and in which no sample is afterwards.
 
     What such a package imports itself may be needed by others, so this time is the upper end of the gain.
-    PyTorch is used where there are operators, which have no frame. Nothing is known of a package if the
-    recording ended before the program had run as long as the import had taken.
+    Nothing is known of a package if the recording ended before the program had run as long as the import had
+    taken.
     """
     stacks = record.stacks
     if stacks is None:
         return Missing.STACKS
     found = _imports(stacks)
-    used = _used_packages(stacks)
+    used = _used_packages(record, stacks)
     drafts = []
     for package, (time, own_ns, modules) in found.items():
         if package in used or time.total_ns < _LEAST_PART * record.wall_ns:
             continue
-        if _ran_after_ns(stacks, time) < time.total_ns or (package == "torch" and _has_operators(record)):
+        if _ran_after_ns(stacks, time) < time.total_ns:
             continue
         evidence = record.figure(
             "import_time",
@@ -293,15 +293,17 @@ def _imports(stacks: SampledStacks) -> dict[str, tuple[Intervals, int, list[str]
     return found
 
 
-def _used_packages(stacks: SampledStacks) -> set[str]:
-    """Return the packages whose functions ran other than for an import."""
-    return {
+def _used_packages(record: ProgramRecord, stacks: SampledStacks) -> set[str]:
+    """Return the packages whose functions ran other than for an import; PyTorch's operators have no frame."""
+    used = {
         package
         for frames in stacks.frames
         if len(_modules(frames)) < 2
         for frame in frames
         if (package := _package(frame)) is not None
     }
+    has_operators = len(record.fetch(_AN_OPERATOR, process=record.process_id)["span_id"])
+    return used | {"torch"} if has_operators else used
 
 
 def _ran_after_ns(stacks: SampledStacks, time: Intervals) -> int:
@@ -309,11 +311,6 @@ def _ran_after_ns(stacks: SampledStacks, time: Intervals) -> int:
     outside = np.array([len(_modules(frames)) < 2 for frames in stacks.frames], dtype=bool)
     later = stacks.begin_ns >= time.end_ns[-1]
     return stacks.covered(outside[stacks.stack] & later).total_ns
-
-
-def _has_operators(record: ProgramRecord) -> bool:
-    found = record.fetch(_AN_OPERATOR, process=record.process_id)
-    return bool(len(found["span_id"]))
 
 
 def startup(record: ProgramRecord) -> list[Draft] | Missing:

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
 from gpuprof.errors import RunError
+from gpuprof.run.call_sites import waited_in_each_ns
 from gpuprof.run.facts import lacks_native_sampler
 from gpuprof.run.format import KINDS
 
@@ -58,19 +59,11 @@ _TIME_OF_FUNCTIONS = """
     SELECT thread_id, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
     WHERE process_id = {process} AND list_has_any(frames, {frames}) ORDER BY thread_id, t_ns
 """
-# As `call_sites.waited_ns`.
-_WAITS = """
-    FROM stacks WHERE process_id = {process} AND cpu_ns IS NOT NULL
-        AND 2 * (duration_ns - cpu_ns - coalesce(queued_ns, 0)) > duration_ns
+_INNERMOST = """
+    SELECT thread_id, t_ns - duration_ns AS begin_ns, t_ns AS end_ns, frames[-1] AS frame,
+           duration_ns, coalesce(cpu_ns, -1) AS cpu_ns, coalesce(queued_ns, 0) AS queued_ns
+    FROM stacks WHERE process_id = {process} AND len(frames) > 0 ORDER BY thread_id, t_ns
 """
-_WAITING_CALLS = "".join(["SELECT DISTINCT frames[-1] AS frame", _WAITS, "AND len(frames) > 0"])
-_TIME_OF_WAITS = "".join(
-    [
-        "SELECT thread_id, t_ns - duration_ns AS begin_ns, t_ns AS end_ns",
-        _WAITS,
-        "AND list_contains({frames}, frames[-1]) ORDER BY thread_id, t_ns",
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +106,14 @@ class Selection:
 def select(folder: RunFolder, process_id: int, change: Modification) -> Selection:
     """Find what a change applies to in one process. Raises RunError if nothing of that name was recorded."""
     kind, matches = _matcher(change.pattern)
-    if kind in _SAMPLED:
-        found = _select_functions(folder, process_id, change, kind, matches)
+    if kind == "waiting":
+        found = _select_waits(folder, process_id, change, matches)
+    elif kind == "python":
+        found = _select_functions(folder, process_id, change, matches)
     else:
         found = _select_nodes(folder, process_id, change, kind, matches)
         if kind is None and not found.names:
-            found = _select_functions(folder, process_id, change, kind, matches)
+            found = _select_functions(folder, process_id, change, matches)
     if not found.names and kind == "python" and not folder.meta.get("stacks"):
         raise RunError(
             "no_stacks",
@@ -209,20 +204,37 @@ def _gpu_rows(
 
 
 def _select_functions(
-    folder: RunFolder, process_id: int, change: Modification, kind: str | None, matches: Callable[[str], bool]
+    folder: RunFolder, process_id: int, change: Modification, matches: Callable[[str], bool]
 ) -> Selection:
-    """Select Python functions by the sampled stacks that contain them, or waits by those that end in them."""
-    names, times = (_WAITING_CALLS, _TIME_OF_WAITS) if kind == "waiting" else (_FUNCTIONS, _TIME_OF_FUNCTIONS)
-    texts = folder.columns(names, process=process_id)["frame"].tolist()
-    wanted = [text for text in texts if matches(text) or matches(text.partition(" (")[0])]
+    """Select Python functions by the sampled stacks that contain them."""
+    wanted = _matching(folder.columns(_FUNCTIONS, process=process_id)["frame"].tolist(), matches)
     if not wanted:
         return Selection(change, 0)
-    columns = folder.columns(times, process=process_id, frames=wanted)
+    columns = folder.columns(_TIME_OF_FUNCTIONS, process=process_id, frames=wanted)
+    return _of_samples(folder, change, len(wanted), columns)
+
+
+def _select_waits(
+    folder: RunFolder, process_id: int, change: Modification, matches: Callable[[str], bool]
+) -> Selection:
+    """Select waits by their innermost function."""
+    columns = folder.columns(_INNERMOST, process=process_id)
+    waits = waited_in_each_ns(*(columns[name] for name in ("duration_ns", "cpu_ns", "queued_ns"))) > 0
+    wanted = _matching(np.unique(columns["frame"][waits]).tolist(), matches)
+    chosen = waits & np.isin(columns["frame"], wanted)
+    return _of_samples(folder, change, len(wanted), {name: each[chosen] for name, each in columns.items()})
+
+
+def _matching(frames: list[str], matches: Callable[[str], bool]) -> list[str]:
+    return [frame for frame in frames if matches(frame) or matches(frame.partition(" (")[0])]
+
+
+def _of_samples(folder: RunFolder, change: Modification, names: int, columns: dict[str, Any]) -> Selection:
     by_thread = _by_thread(columns)
     # Each end of a stretch of samples is somewhere in one interval: its variance is a twelfth of the square.
     interval_ns = float((folder.meta.get("stacks") or {}).get("interval_ns") or 0)
     ends = 2 * sum(len(each) for each in by_thread.values())
-    return Selection(change, len(wanted), by_thread=by_thread, error_ns=interval_ns * (ends / 12) ** 0.5)
+    return Selection(change, names, by_thread=by_thread, error_ns=interval_ns * (ends / 12) ** 0.5)
 
 
 def _by_thread(columns: dict[str, Any]) -> dict[int, Intervals]:
