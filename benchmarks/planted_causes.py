@@ -9,10 +9,10 @@ recorded and the gain of its repair predicted; before and after that, the slow a
 turns without a recording. `real` is the median of the differences of pairs, which the drift of a shared
 machine does not change, with a bootstrap interval of 95%. `contains`: the predicted interval contains the
 real gain; `agrees`: it overlaps that of the real gain; `sign`: both are a gain, a loss, or not significant;
-unknown if only the prediction is significant. Of a bound, the predicted interval begins at 0 and has the sign
-of its upper end. `part`: the interval contains the real gain as a part of the step. A recorded step is longer
-than one without a recording, and a shared machine is faster or slower later; both change the gain and its
-step alike.
+unknown if only the prediction is significant, or if it may be a gain or a loss. Of a bound, the predicted
+interval begins at 0 and has the sign of its upper end. `part`: the interval contains the real gain as a part
+of the step. A recorded step is longer than one without a recording, and a shared machine is faster or slower
+later; both change the gain and its step alike.
 
 A replay predicts what is removed or made faster by a known factor. The gains of other causes are those of
 `run.findings(rerun=True)`: measured again (optimizer, threads, subnormal numbers), or bounds (padding, dense
@@ -265,7 +265,9 @@ def measure(name: str, steps: int, pairs: int) -> dict[str, Any]:
         "contains": low <= real <= high,
         "recorded_step_ms": found.step_ms,
         "contains_part": low <= part * found.step_ms <= high,
-        "sign": same_sign(found.middle_ms, (real_low, real, real_high), least),
+        "sign": None
+        if is_gain and low < 0 < high
+        else same_sign(found.middle_ms, (real_low, real, real_high), least),
         "confidence": found.confidence,
     }
 

@@ -105,18 +105,16 @@ def in_process_loader() -> Cause:
     return Cause(slow, training.steps, {"remove": "enumerate(DataLoader)*"}, Rule.LOADER)
 
 
-def sleeping_loader(workers: int) -> Cause:
-    """Fetch in the main process, by waiting; workers are the repair.
-
-    A batch takes 32 ms and a step 20 to 30 ms: one worker is too slow, two are not.
-    """
+def with_workers(fetch: Callable[[], None], workers: int, threads: int = 1) -> Cause:
+    """Fetch in the main process; workers are the repair. Operators use so many threads."""
     training = Training()
-    samples = Samples(lambda: time.sleep(0.008))
+    samples = Samples(fetch)
     batches = iter(DataLoader(samples, batch_size=4))
     fetched = iter(DataLoader(samples, batch_size=4, num_workers=workers))
 
     def take(batches: Iterator[torch.Tensor]) -> Steps:
         def steps(count: int) -> None:
+            torch.set_num_threads(threads)
             for _ in range(count):
                 training.step(next(batches))
 
@@ -124,6 +122,16 @@ def sleeping_loader(workers: int) -> Cause:
 
     take(fetched)(4 * workers)  # the queue is full
     return Cause(take(batches), take(fetched), {"workers": workers}, batch=10 * workers)
+
+
+def sleeping_loader(workers: int) -> Cause:
+    """Fetch by waiting: a batch takes 32 ms and a step 20 to 30 ms, so that one worker is too slow."""
+    return with_workers(lambda: time.sleep(0.008), workers)
+
+
+def computing_loader(workers: int, threads: int = 1) -> Cause:
+    """Fetch by computing, which takes a processor from the operators if they use all."""
+    return with_workers(compute, workers, threads)
 
 
 def collections(every: int = 1) -> Cause:
@@ -429,6 +437,9 @@ CAUSES: dict[str, Callable[[], Cause]] = {
     "loader in the main process": in_process_loader,
     "sleeping loader, 1 worker": lambda: sleeping_loader(1),
     "sleeping loader, 2 workers": lambda: sleeping_loader(2),
+    "computing loader, 1 worker": lambda: computing_loader(1),
+    "computing loader, 2 workers": lambda: computing_loader(2),
+    "computing loader, all threads": lambda: computing_loader(2, len(usable_processors())),
     "garbage collection": collections,
     "collection each 10th step": lambda: collections(10),
     "logged norms": logged_norms,

@@ -39,6 +39,9 @@ class Host:
     ends_ns: dict[int, int] = field(default_factory=dict)  # of streams
     events: dict[int, int] = field(default_factory=dict)
     awaited_ns: dict[int, int] = field(default_factory=dict)  # by the next work of a stream
+    cores: int = 4
+    stacks: list[dict[str, Any]] = field(default_factory=list)
+    threads: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -48,6 +51,39 @@ class Host:
     def work(self, duration_ns: int) -> None:
         """Compute."""
         self.now_ns += duration_ns
+
+    def sample(self, duration_ns: int) -> None:
+        """Compute, with one sample of the stack, on a processor all the time."""
+        self.now_ns += duration_ns
+        self.stacks.append(
+            {
+                "t_ns": self.now_ns,
+                "process_id": PROCESS,
+                "thread_id": PROCESS,
+                "duration_ns": duration_ns,
+                "frames": ["main (program.py:1)"],
+                "cpu_ns": duration_ns,
+                "queued_ns": 0,
+                "line": 1,
+            }
+        )
+
+    def other_thread(self, thread_id: int, cpu_ns: int) -> None:
+        """Count a thread without calls, which was on a processor for some of the time since the begin."""
+        self.threads.append(
+            {
+                "process_id": PROCESS,
+                "thread_id": thread_id,
+                "name": "simulated",
+                "begin_ns": 0,
+                "end_ns": self.now_ns,
+                "cpu_ns": cpu_ns,
+                "queued_ns": 0,
+                "waiting_ns": self.now_ns - cpu_ns,
+                "voluntary_switches": 0,
+                "involuntary_switches": 0,
+            }
+        )
 
     @contextmanager
     def span(self, name: str, kind: str = "span") -> Iterator[None]:
@@ -120,6 +156,8 @@ class Host:
             "call_tree": self._call_tree(),
             "kernels": self.kernels,
             "synchronizations": self.synchronizations,
+            "stacks": self.stacks,
+            "threads": self.threads,
         }
         with duckdb.connect() as connection:
             for table, rows in tables.items():
@@ -209,7 +247,7 @@ class Host:
             "threads": [{"process_id": PROCESS, "thread_id": PROCESS, "name": "main"}],
             "totals": {"spans": len(self.spans)},
             "sources": {"kernels": SourceStatus.on(Method.TEXT, text="simulated").to_plain()},
-            "machine": {"cores": 4},
+            "machine": {"cores": self.cores},
             "versions": {},
             "duration_ns": self.now_ns,
             "notes": [],

@@ -34,7 +34,6 @@ class TrainingHost(Host):
     transfers: list[dict[str, Any]] = field(default_factory=list)
     settings: dict[str, Any] | None = None
     sources: tuple[str, ...] = ("operators", "python", "gc", "kernels")
-    cores: int = 4
     source_of_steps: str = "span"
 
     def __post_init__(self) -> None:
@@ -107,7 +106,6 @@ class TrainingHost(Host):
             sources=dict.fromkeys(self.sources, ON),
             stacks={"samples": len(self.samples), "interval_ns": SAMPLE_NS, "threads": 1},
             settings=self.settings,
-            machine={"cores": self.cores},
         )
         return path
 

@@ -165,18 +165,36 @@ def test_waits_in_the_loader_are_its_symptom(tmp_path: Path) -> None:
     assert found[1].values["caller"] == "poll (train.py:60)"
 
 
-def test_more_workers_than_processors_are_not_suggested(tmp_path: Path) -> None:
-    finding = only(
-        findings_of(tmp_path, Planted(load=50, load_sleeps=True), cores=1, settings=one_processor())
-    )
-    assert finding.values["suggested"] == 1
+@pytest.mark.parametrize(("load", "workers"), [(20, 1), (50, 2), (110, 4), (400, 4)])
+def test_workers_that_wait_may_be_more_than_the_processors(load: int, workers: int, tmp_path: Path) -> None:
+    slow = Planted(load=load, load_sleeps=True)
+    finding = only(findings_of(tmp_path, slow, cores=1, settings=one_processor()))
+    assert finding.values["suggested"] == workers
 
 
 def test_a_loader_that_computes_gains_nothing_by_workers_on_one_processor(tmp_path: Path) -> None:
     finding = only(findings_of(tmp_path, Planted(load=50), cores=1, settings=one_processor()))
     assert finding.values["suggested"] is None
+    assert title(finding).endswith("workers would share its processors")
     assert finding.gain.kind is GainKind.BOUND
     assert finding.gain.run.low_ns == 0
+
+
+def test_workers_on_a_machine_of_unknown_size_are_a_fix(tmp_path: Path) -> None:
+    path = train(TrainingHost(), Planted(load=50), STEPS).write(tmp_path / "r.gpuprof")
+    change_meta(path, machine={}, imported="trace.json")
+    finding = only(gpuprof.open(path).findings())
+    assert finding.values["suggested"] == 1
+    assert finding.gain.kind is GainKind.BOUND
+    assert title(finding).endswith("the DataLoader has no workers")
+
+
+@pytest.mark.parametrize(
+    ("collect", "rules"), [(4, [Rule.LOADER, Rule.COLLECTIONS]), (9, [Rule.COLLECTIONS, Rule.LOADER])]
+)
+def test_a_large_bound_is_before_a_small_gain(collect: int, rules: list[Rule], tmp_path: Path) -> None:
+    found = findings_of(tmp_path, Planted(load=50, collect=collect), cores=1, settings=one_processor())
+    assert [each.rule for each in found] == rules
 
 
 def one_processor() -> dict[str, object]:

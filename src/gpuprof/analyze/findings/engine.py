@@ -81,6 +81,7 @@ _ON_GPU = (
 )
 _INCOMPLETE = 0.5
 _LEAST_STEADY = 0.1
+_PART_OF_BOUND = 0.1  # a bound is before gains that are certain, but less than a tenth of it
 
 RULES: dict[Rule, Callable[[ProgramRecord], list[Draft] | Missing]] = {
     Rule.LOADER: loader,
@@ -177,7 +178,7 @@ def find(folder: RunFolder, rerun: Rerunner | None = None, rank: int | None = No
         kept, results = _measured(record, rerun, kept, results)
     found = sorted(
         (replace(finding, places=located(record, draft)) for draft, finding in kept),
-        key=lambda each: (-each.gain.run.low_ns, -each.gain.run.high_ns),
+        key=_by_gain,
     )
     step_ns = None if record.figures is None else record.figures.median_ns
     return Findings(
@@ -192,6 +193,13 @@ def find(folder: RunFolder, rerun: Rerunner | None = None, rank: int | None = No
         unlisted=tuple(unlisted),
         other_python=read_other_python(record),
     )
+
+
+def _by_gain(finding: Finding) -> tuple[float, float]:
+    """Return the place of a finding, by its low end; a bound has none, and a part of its upper end counts."""
+    gain = finding.gain.run
+    low_ns = _PART_OF_BOUND * gain.high_ns if finding.gain.kind is GainKind.BOUND else gain.low_ns
+    return -low_ns, -gain.high_ns
 
 
 def _result(

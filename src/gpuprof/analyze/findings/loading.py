@@ -48,6 +48,7 @@ _UNPACKING = ("_ForkingPickler.loads (built-in)", "(torch/multiprocessing/reduct
 # Workers are worth it up to a gain so near to that of the best number.
 _NEARLY_ALL = 0.95
 _MOSTLY = 0.5
+_WAITING_WORKERS = 4  # for each processor
 
 
 def loader(record: ProgramRecord) -> list[Draft] | Missing:
@@ -64,8 +65,10 @@ def loader(record: ProgramRecord) -> list[Draft] | Missing:
 
 def _in_process(record: ProgramRecord, spans: NamedSpans) -> Draft:
     """Replay with workers, as few as gain nearly as much as the best number that the machine can use."""
+    cpu_share = record.process.fetches.cpu_share
+    waits = cpu_share is not None and cpu_share < _MOSTLY
     tried = []
-    for workers in _numbers(record.processors):
+    for workers in _numbers(record.processors * (_WAITING_WORKERS if waits else 1)):
         replayed = replay_changes(record.process, [], workers)
         if replayed.low_ns is None or replayed.high_ns is None:
             break
@@ -76,8 +79,10 @@ def _in_process(record: ProgramRecord, spans: NamedSpans) -> Draft:
     places = _places(values, spans)
     best = max((low for _, low, _, _ in tried), default=0)
     if best <= 0:
-        # No replay, or the workers would share the processors: only cheaper fetches gain.
-        values["suggested"] = None if tried else _numbers(record.processors)[0]
+        # No replay, or the workers would share the processors: only cheaper fetches gain. How many processors
+        # the machine of a trace has is unknown.
+        is_full = bool(tried) and not record.is_trace
+        values["suggested"] = None if is_full else _numbers(record.processors)[0]
         bound = TimeRange(0.0, spans.covered.total_ns)
         return Draft(Rule.LOADER, values, spans.covered, GainKind.BOUND, bound, evidence, places)
     workers, low, high, explained = next(each for each in tried if each[1] >= _NEARLY_ALL * best)
@@ -146,9 +151,9 @@ def _places(values: Mapping[str, Any], spans: NamedSpans) -> Places:
     return Places(spans=spans.typical(), function=values["iterated"], line=values["iterated_line"])
 
 
-def _numbers(processors: int) -> list[int]:
-    """Return the numbers of workers to try: powers of two up to that of the processors."""
-    return [2**power for power in range(processors.bit_length()) if 2**power <= min(processors, 16)]
+def _numbers(most: int) -> list[int]:
+    """Return the numbers of workers to try: powers of two."""
+    return [2**power for power in range(most.bit_length()) if 2**power <= min(most, 16)]
 
 
 def _values(record: ProgramRecord, fetches: FetchTimes | None, *, is_in_process: bool) -> dict[str, Any]:

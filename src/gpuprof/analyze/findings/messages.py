@@ -22,7 +22,9 @@ def _loader_title(values: Values) -> str:
     function, busy = values["fetch_function"], values["busy"]
     if values["is_in_process"]:
         where = f", mostly in {function}" if (values["fetch_fraction"] or 0.0) >= _MOSTLY else ""
-        return f"The main process loads the data{of} itself{where}: the DataLoader has no workers"
+        is_full = values["suggested"] is None
+        why = "workers would share its processors" if is_full else "the DataLoader has no workers"
+        return f"The main process loads the data{of} itself{where}: {why}"
     workers = values["workers"]
     who = "the DataLoader's workers" if workers is None else counted(workers, "DataLoader worker")
     waits = f"The main process waits for {who}{of}"

@@ -121,6 +121,7 @@ class ReplayProgram:
             lane_begin.append(count + added.lane_begin[1:])
             for name, values in added.columns.items():
                 columns[name].append(values)
+            self.fetches.slow_down(host_least, host.is_waiting, pessimistic=not variant.waits_shrink)
             host_least[self.fetches.segments] = 0
             count += added.count
         return {
