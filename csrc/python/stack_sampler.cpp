@@ -239,6 +239,8 @@ void StackSampler::sample(Thread& thread) {
         if (thread.idle_ns <= thread.sampled_ns && !thread.waits) {
             thread.waits = !is_thread_ready(thread.ref.native_id);
             if (thread.waits) thread.waited_in = thread.named.stack;
+        } else if (!thread.waits) {
+            thread.ready_ns += now_ns - thread.idle_ns;
         }
         thread.idle_ns = now_ns;
         if (now_ns - std::max(thread.sampled_ns, thread.checked_ns) < longest_wait_ns) return;
@@ -322,8 +324,8 @@ std::optional<StackSampler::Row> StackSampler::next_row(Thread& thread, std::int
     const std::int64_t duration_ns = until_ns - thread.sampled_ns;
     thread.sampled_ns = until_ns;
     if (thread.is_empty) return std::nullopt;
-    return Row{until_ns, duration_ns, duration_ns - std::clamp(cpu_ns, std::int64_t{0}, duration_ns),
-               thread.named};
+    const std::int64_t off_ns = duration_ns - std::clamp(cpu_ns, std::int64_t{0}, duration_ns);
+    return Row{until_ns, duration_ns, off_ns, 0, thread.named};
 }
 
 void StackSampler::keep(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns) {
@@ -332,18 +334,28 @@ void StackSampler::keep(Thread& thread, std::int64_t until_ns, std::int64_t cpu_
 
 // Keeps the sample of the time since the last one, in which the thread was not on a processor.
 void StackSampler::keep_rest(Thread& thread, std::int64_t until_ns) {
-    if (thread.has_stack) keep(thread, until_ns, 0);
+    const std::int64_t ready_ns = std::exchange(thread.ready_ns, 0);
+    if (!thread.has_stack) return;
+    if (std::optional<Row> row = next_row(thread, until_ns, 0)) {
+        row->ready_ns = std::min(ready_ns, row->off_ns);
+        thread.open.push_back(*row);
+    }
 }
 
+// A thread may be ready for longer than the kernel counts it in the queue: a hypervisor can take the
+// processor away from the machine, while the thread is on it.
 void StackSampler::write_open(Thread& thread) {
     std::int64_t off_ns = 0;
     for (const Row& row : thread.open) off_ns += row.off_ns;
     std::int64_t queued_ns = queued_since(thread, off_ns);
     if (thread.waits && queued_ns > 0 && !thread.open.empty()) return write_wait(thread, queued_ns);
     for (const Row& row : thread.open) {
-        const std::int64_t own_ns = queued_ns == unknown_ns ? unknown_ns : std::min(queued_ns, row.off_ns);
-        write(thread, row, own_ns);
-        if (own_ns == unknown_ns) continue;
+        if (queued_ns == unknown_ns) {
+            write(thread, row, unknown_ns);
+            continue;
+        }
+        const std::int64_t own_ns = std::min(queued_ns, row.off_ns);
+        write(thread, row, std::max(own_ns, row.ready_ns));
         queued_ns -= own_ns;
         thread.queued_ns += own_ns;
     }
@@ -356,7 +368,7 @@ void StackSampler::write_wait(Thread& thread, std::int64_t queued_ns) {
     const std::int64_t since_ns = monotonic_ns() - thread.sampled_ns;
     Row& last = thread.open.back();
     const std::int64_t own_ns = std::clamp(queued_ns - since_ns, std::int64_t{0}, last.off_ns);
-    const Row in_queue{last.until_ns, own_ns, own_ns, last.named};
+    const Row in_queue{last.until_ns, own_ns, own_ns, 0, last.named};
     last.until_ns -= own_ns;
     last.duration_ns -= own_ns;
     last.off_ns -= own_ns;

@@ -54,6 +54,7 @@ class StackSampler {
     // A sample that is not written yet, for `off_ns` of which the thread was not on a processor.
     struct Row {
         std::int64_t until_ns = 0, duration_ns = 0, off_ns = 0;
+        std::int64_t ready_ns = 0;  // of `off_ns`, for which the thread was seen to be ready
         CodeNames::Named named{0, StackFile::no_site};
     };
     struct Thread {
@@ -62,6 +63,7 @@ class StackSampler {
         std::int64_t sampled_ns = 0;  // until when samples represent it
         std::int64_t queued_ns = 0;   // in all, as far as samples have it
         std::int64_t idle_ns = 0;     // until when it is known to have waited since
+        std::int64_t ready_ns = 0;    // of that, for which it was ready
         CodeNames::Named named{0, StackFile::no_site};
         std::optional<CodeNames::Named> ran;     // where it was last seen to run
         std::optional<std::uint32_t> waited_in;  // the stack in which it was last seen to wait
