@@ -68,8 +68,8 @@ class Host:
             }
         )
 
-    def other_thread(self, thread_id: int, cpu_ns: int) -> None:
-        """Count a thread without calls, which was on a processor for some of the time since the begin."""
+    def other_thread(self, thread_id: int, cpu_ns: int, queued_ns: int = 0) -> None:
+        """Count a thread without calls: since the begin it was on a processor, in the queue, and waited."""
         self.threads.append(
             {
                 "process_id": PROCESS,
@@ -78,8 +78,8 @@ class Host:
                 "begin_ns": 0,
                 "end_ns": self.now_ns,
                 "cpu_ns": cpu_ns,
-                "queued_ns": 0,
-                "waiting_ns": self.now_ns - cpu_ns,
+                "queued_ns": queued_ns,
+                "waiting_ns": self.now_ns - cpu_ns - queued_ns,
                 "voluntary_switches": 0,
                 "involuntary_switches": 0,
             }

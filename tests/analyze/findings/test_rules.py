@@ -175,7 +175,7 @@ def test_workers_that_wait_may_be_more_than_the_processors(load: int, workers: i
 def test_a_loader_that_computes_gains_nothing_by_workers_on_one_processor(tmp_path: Path) -> None:
     finding = only(findings_of(tmp_path, Planted(load=50), cores=1, settings=one_processor()))
     assert finding.values["suggested"] is None
-    assert title(finding).endswith("workers would share its processors")
+    assert title(finding).endswith("workers would take its processors")
     assert finding.gain.kind is GainKind.BOUND
     assert finding.gain.run.low_ns == 0
 

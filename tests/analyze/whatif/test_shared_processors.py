@@ -81,15 +81,21 @@ def with_workers(processors: int, threads: int, workers: int, fetch_ns: int, com
     return machine.now_ns
 
 
-def recorded(path: Path, processors: int, threads: int, fetch_ns: int, compute_ns: int) -> gpuprof.Run:
-    """Record the epoch without workers. The threads of operators sleep while the main thread fetches."""
+def recorded(
+    path: Path, processors: int, threads: int, fetch_ns: int, compute_ns: int, in_queue: float = 0.0
+) -> gpuprof.Run:
+    """Record the epoch without workers. The threads of operators sleep while the main thread fetches.
+
+    `in_queue` of the time in which they are ready, other programs have the processors.
+    """
     host = Host(cores=processors)
     for _ in range(BATCHES):
         with host.span(FETCH):
             host.sample(fetch_ns)
         host.sample(compute_ns)
     for other in range(1, threads):
-        host.other_thread(PROCESS + other, BATCHES * compute_ns)
+        queued_ns = round(in_queue * BATCHES * compute_ns)
+        host.other_thread(PROCESS + other, BATCHES * compute_ns - queued_ns, queued_ns)
     return gpuprof.open(host.write(path))
 
 
@@ -121,8 +127,9 @@ def test_no_worker_gains_more_than_the_processors_can_do(threads: int, tmp_path:
     assert found.high_ns <= most_ns
 
 
-def test_operators_on_all_processors_leave_nothing_to_a_worker(tmp_path: Path) -> None:
-    found = recorded(tmp_path / "r.gpuprof", 2, 2, 2_000_000, 6_000_000).whatif(workers=2)
+@pytest.mark.parametrize("in_queue", [0.0, 0.5, 0.9])
+def test_operators_on_all_processors_leave_nothing_to_a_worker(in_queue: float, tmp_path: Path) -> None:
+    found = recorded(tmp_path / "r.gpuprof", 2, 2, 2_000_000, 6_000_000, in_queue).whatif(workers=2)
     assert found.low_ns is not None
     assert found.low_ns <= 0.02 * found.recorded_ns
 

@@ -23,7 +23,7 @@ def _loader_title(values: Values) -> str:
     if values["is_in_process"]:
         where = f", mostly in {function}" if (values["fetch_fraction"] or 0.0) >= _MOSTLY else ""
         is_full = values["suggested"] is None
-        why = "workers would share its processors" if is_full else "the DataLoader has no workers"
+        why = "workers would take its processors" if is_full else "the DataLoader has no workers"
         return f"The main process loads the data{of} itself{where}: {why}"
     workers = values["workers"]
     who = "the DataLoader's workers" if workers is None else counted(workers, "DataLoader worker")
@@ -250,7 +250,7 @@ TITLES = Messages(
             "size"
         ),
         "padding": _padding_title,
-        "unused_import": "{package} is imported and not used afterwards",
+        "unused_import": "{package} is imported, and no sample is in its Python functions afterwards",
         "startup": "{function} takes a large part of the time before the first step",
     },
     _FORMATS,
@@ -449,7 +449,7 @@ OUTCOMES = Messages(
     {
         "hit": "as predicted",
         "inconclusive": "inconclusive: the difference is not significant",
-        "part": "as predicted in its part of the step",
+        "part": "as predicted in its part of the step, not in the whole step",
         "more": "more than predicted",
         "less": "less than predicted",
         "drifted": "cannot be decided, because the rest of the step changed",

@@ -3,16 +3,15 @@
 
 Workers that compute need processors, which the main process uses, too. How the kernel divides them is
 unknown; a replay is optimistic or pessimistic about it. W workers have fetches that take F, the main thread
-computes for M between two fetches, A other threads run on average, O of them for operators, and there are P
-processors:
+computes for M between two fetches, A other threads run on average, and there are P processors:
 
 - Optimistic: no processor is idle, and the work needs as much time on processors as recorded. A step takes
   at least (1 + A) (F + M) / P, less what the main thread waited for.
-- Pessimistic: PyTorch's workers have one thread, so that a fetch whose operators had O more takes F (1 + O).
-  All threads are always busy and divide the processors equally, so that it takes (W + 1 + A) / P times as
-  long. An operator on several threads ends with the last of them: where a worker finds no processor without
-  a thread of it, the main thread is late by the time of the fetch. A batch and a step take no longer than in
-  turns.
+- Pessimistic: B other threads run or are ready to, O of them for operators. PyTorch's workers have one
+  thread, so that a fetch whose operators had O more takes F (1 + O). All threads are always busy and divide
+  the processors equally, so that it takes (W + 1 + B) / P times as long. An operator on several threads ends
+  with the last of them: where a worker finds no processor without a thread of it, the main thread is late by
+  the time of the fetch. A batch and a step take no longer than in turns.
 """
 
 from __future__ import annotations
@@ -58,12 +57,13 @@ _SAMPLES = """
 # A thread's use of a processor is known for its whole life only. Threads of operators make no recorded calls.
 _OTHER_THREADS = """
     WITH others AS (
-        SELECT thread_id, cpu_ns / (end_ns - begin_ns)
-            * (least(end_ns, {end}) - greatest(begin_ns, {begin})) / ({end} - {begin}) AS running
+        SELECT thread_id, (least(end_ns, {end}) - greatest(begin_ns, {begin})) / (end_ns - begin_ns)
+            / ({end} - {begin}) AS part, cpu_ns * part AS running,
+            (cpu_ns + coalesce(queued_ns, 0)) * part AS busy
         FROM threads WHERE process_id = {process} AND thread_id <> {thread} AND cpu_ns IS NOT NULL
             AND end_ns > greatest(begin_ns, {begin}) AND begin_ns < {end})
-    SELECT coalesce(sum(running), 0)::DOUBLE AS running,
-        coalesce(sum(running) FILTER (thread_id NOT IN (
+    SELECT coalesce(sum(running), 0)::DOUBLE AS running, coalesce(sum(busy), 0)::DOUBLE AS busy,
+        coalesce(sum(busy) FILTER (thread_id NOT IN (
             SELECT thread_id FROM spans WHERE process_id = {process}
             UNION ALL SELECT thread_id FROM stacks WHERE process_id = {process})), 0)::DOUBLE AS of_operators
     FROM others
@@ -88,8 +88,8 @@ class Fetches:
     """The fetches of a loader, in order. `begin_ns` and `end_ns` include the calls that end an epoch.
 
     `cpu_share` is the part of the fetches in which the main thread is on a processor, and `main_cpu_share`
-    that of the time between them; None if unknown. `other_threads` of the process run at the same time on
-    average, and `operator_threads` of these.
+    that of the time between them; None if unknown. `running_threads` other ones of the process run at the
+    same time on average. `busy_threads` run or are ready to, and `operator_threads` of these.
     """
 
     workers: int
@@ -97,7 +97,8 @@ class Fetches:
     end_ns: Ints
     cpu_share: float | None
     main_cpu_share: float | None
-    other_threads: float
+    running_threads: float
+    busy_threads: float
     operator_threads: float
     processors: float
     first_segment: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -126,7 +127,8 @@ class Fetches:
             end_ns=end,
             cpu_share=shares.get(True),
             main_cpu_share=shares.get(False),
-            other_threads=float(others["running"][0]),
+            running_threads=float(others["running"][0]),
+            busy_threads=float(others["busy"][0]),
             operator_threads=float(others["of_operators"][0]),
             processors=max(usable_processors_of(folder, settings_of(folder)), 1.0),
         )
@@ -177,9 +179,9 @@ class Fetches:
         fetch_ns, between_ns = self._mean_ns()
         worker_ns = self._worker_ns()
         busy = min(float(self.workers), max(1.0, worker_ns / between_ns if between_ns else 1.0))
-        crowded = min(max(busy + 1 + self.other_threads - self.processors, 0.0), 1.0) if pessimistic else 0.0
-        used_fetching_ns = fetch_ns * ((self.cpu_share or 0.0) + self.other_threads)
-        used_between = (self.main_cpu_share or 0.0) + self.other_threads
+        crowded = min(max(busy + 1 + self.busy_threads - self.processors, 0.0), 1.0) if pessimistic else 0.0
+        used_fetching_ns = fetch_ns * ((self.cpu_share or 0.0) + self.running_threads)
+        used_between = (self.main_cpu_share or 0.0) + self.running_threads
         for call in np.flatnonzero(self.is_batch[:-1]).tolist():
             between = float(self.begin_ns[call + 1] - self.end_ns[call])
             if between > 0:
@@ -194,7 +196,7 @@ class Fetches:
         if not (pessimistic and fetch_ns):
             return 1.0
         waiting_ns = fetch_ns * (1.0 - self._computing)
-        running = self.workers * self._computing + 1 + self.other_threads
+        running = self.workers * self._computing + 1 + self.busy_threads
         equal_ns = waiting_ns + self._worker_ns() * max(1.0, running / self.processors)
         in_turns_ns = self.workers * (waiting_ns + self._worker_ns() + between_ns)
         return min(equal_ns, in_turns_ns) / fetch_ns
