@@ -40,6 +40,7 @@ class Host:
     events: dict[int, int] = field(default_factory=dict)
     awaited_ns: dict[int, int] = field(default_factory=dict)  # by the next work of a stream
     cores: int = 4
+    machine_busy_ns: int | None = None  # of all processors
     stacks: list[dict[str, Any]] = field(default_factory=list)
     threads: list[dict[str, Any]] = field(default_factory=list)
 
@@ -248,6 +249,7 @@ class Host:
             "totals": {"spans": len(self.spans)},
             "sources": {"kernels": SourceStatus.on(Method.TEXT, text="simulated").to_plain()},
             "machine": {"cores": self.cores},
+            "machine_busy_ns": self.machine_busy_ns,
             "versions": {},
             "duration_ns": self.now_ns,
             "notes": [],

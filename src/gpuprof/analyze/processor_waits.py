@@ -36,6 +36,7 @@ _IN_STEPS = """
     WHERE process_id = {process} AND thread_id = {process} AND queued_ns IS NOT NULL
         AND t_ns <= end_ns
 """
+_USED = "SELECT sum(cpu_ns) AS cpu_ns FROM threads WHERE cpu_ns IS NOT NULL"
 # All threads of a process, from begin to end.
 _OF_THREADS = """
     SELECT sum(queued_ns) AS queued_ns, sum(queued_ns + cpu_ns) AS ready_ns FROM threads
@@ -120,6 +121,19 @@ def read_processor_waits(
     if fraction < LEAST_FRACTION:
         return waits
     return replace(waits, contention=contention_of(waits, used_ns / wall_ns))
+
+
+def processors_of_others(run: RunFolder, processors: float) -> float:
+    """Return how many of a program's processors other processes used on average; 0 if few or unknown.
+
+    `processors` are those that the program may use. Others are taken to use the rest of the machine first.
+    """
+    wall_ns = int(run.meta.get("duration_ns") or 0)
+    used_ns = _value(run.columns(_USED)["cpu_ns"])
+    others = None if used_ns is None or wall_ns <= 0 else _others(run, used_ns, wall_ns)
+    cores = float((run.meta.get("machine") or {}).get("cores") or processors)
+    inside = min((others or 0.0) - max(cores - processors, 0.0), processors)
+    return inside if inside >= _NO_OTHERS else 0.0
 
 
 def contention_of(waits: ProcessorWaits, used_processors: float) -> Contention:

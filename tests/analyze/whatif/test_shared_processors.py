@@ -137,3 +137,22 @@ def test_operators_on_all_processors_leave_nothing_to_a_worker(in_queue: float, 
 def test_a_worker_on_the_only_processor_gains_nothing(tmp_path: Path) -> None:
     found = recorded(tmp_path / "r.gpuprof", 1, 1, 2_000_000, 6_000_000).whatif(workers=2)
     assert found.high_ns == pytest.approx(0, abs=0.02 * found.recorded_ns)
+
+
+@pytest.mark.parametrize(("others", "gains"), [(0.0, True), (0.05, True), (1.1, False), (2.0, False)])
+def test_processors_that_other_programs_use_are_not_left_to_a_worker(
+    others: float, gains: bool, tmp_path: Path
+) -> None:
+    host = Host(cores=2)
+    for _ in range(BATCHES):
+        with host.span(FETCH):
+            host.sample(3_000_000)
+        host.sample(4_000_000)
+    host.other_thread(PROCESS, host.now_ns)
+    host.machine_busy_ns = round((1 + others) * host.now_ns)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).whatif(workers=1)
+    assert found.low_ns is not None
+    assert found.high_ns is not None
+    assert found.high_ns > 0.3 * found.recorded_ns
+    assert (found.low_ns > 0.3 * found.recorded_ns) == gains
+    assert (found.low_ns <= 0.02 * found.recorded_ns) != gains

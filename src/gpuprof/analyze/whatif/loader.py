@@ -7,11 +7,12 @@ computes for M between two fetches, A other threads run on average, and there ar
 
 - Optimistic: no processor is idle, and the work needs as much time on processors as recorded. A step takes
   at least (1 + A) (F + M) / P, less what the main thread waited for.
-- Pessimistic: B other threads run or are ready to, O of them for operators. PyTorch's workers have one
-  thread, so that a fetch whose operators had O more takes F (1 + O). All threads are always busy and divide
-  the processors equally, so that it takes (W + 1 + B) / P times as long. An operator on several threads ends
-  with the last of them: where a worker finds no processor without a thread of it, the main thread is late by
-  the time of the fetch. A batch and a step take no longer than in turns.
+- Pessimistic: B other threads run or are ready to, O of them for operators; as many count for other programs
+  as these used processors. PyTorch's workers have one thread, so that a fetch whose operators had O more
+  takes F (1 + O). All threads are always busy and divide the processors equally, so that it takes
+  (W + 1 + B) / P times as long. An operator on several threads ends with the last of them: where a worker
+  finds no processor without a thread of it, the main thread is late by the time of the fetch. A batch and a
+  step take no longer than in turns.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.analyze.processor_waits import processors_of_others
 from gpuprof.analyze.whatif.waits import WaitsFor
 from gpuprof.errors import RunError
 from gpuprof.run.program_settings import settings_of, usable_processors_of
@@ -89,7 +91,8 @@ class Fetches:
 
     `cpu_share` is the part of the fetches in which the main thread is on a processor, and `main_cpu_share`
     that of the time between them; None if unknown. `running_threads` other ones of the process run at the
-    same time on average. `busy_threads` run or are ready to, and `operator_threads` of these.
+    same time on average. `busy_threads` run or are ready to, with those of other programs, and
+    `operator_threads` of these.
     """
 
     workers: int
@@ -121,6 +124,7 @@ class Fetches:
         samples = folder.columns(_SAMPLES, **of_main, name=_FETCH, end=last)
         shares = dict(zip(samples["is_fetch"].tolist(), samples["cpu_share"].tolist(), strict=True))
         others = folder.columns(_OTHER_THREADS, **of_main, begin=first, end=last)
+        processors = max(usable_processors_of(folder, settings_of(folder)), 1.0)
         return cls(
             workers=1,
             begin_ns=begin,
@@ -128,9 +132,9 @@ class Fetches:
             cpu_share=shares.get(True),
             main_cpu_share=shares.get(False),
             running_threads=float(others["running"][0]),
-            busy_threads=float(others["busy"][0]),
+            busy_threads=float(others["busy"][0]) + processors_of_others(folder, processors),
             operator_threads=float(others["of_operators"][0]),
-            processors=max(usable_processors_of(folder, settings_of(folder)), 1.0),
+            processors=processors,
         )
 
     @property
