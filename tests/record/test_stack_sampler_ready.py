@@ -34,19 +34,23 @@ def compute(cpu_s):
 
 allowed = os.sched_getaffinity(0)
 os.environ.pop("LD_PRELOAD")
-others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
-for each in others:
-    os.sched_setaffinity(each.pid, {min(allowed)})
-with gpuprof.profile(out="r.gpuprof", python=True) as profile:
-    os.sched_setaffinity(0, {min(allowed)})
-    time.sleep(0.2)
-    began_ns = time.monotonic_ns()
-    compute(0.1)
-    off_ns = time.monotonic_ns() - began_ns - 100_000_000
+# They end on their own if this program is killed.
+busy = "import time; end = time.monotonic() + 60\\nwhile time.monotonic() < end: pass"
+others = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(6)]
+try:
+    for each in others:
+        os.sched_setaffinity(each.pid, {min(allowed)})
+    with gpuprof.profile(out="r.gpuprof", python=True) as profile:
+        os.sched_setaffinity(0, {min(allowed)})
+        time.sleep(0.2)
+        began_ns = time.monotonic_ns()
+        compute(0.1)
+        off_ns = time.monotonic_ns() - began_ns - 100_000_000
+finally:
+    for each in others:
+        each.kill()
+        each.wait()
 os.sched_setaffinity(0, allowed)
-for each in others:
-    each.kill()
-    each.wait()
 rows = profile.run.sql(f'''
     SELECT duration_ns, cpu_ns, queued_ns, array_to_string(frames, ' ') FROM stacks
     WHERE thread_id = {threading.get_native_id()}''').fetchall()

@@ -30,18 +30,14 @@ static int opened(const char *name, const char *path, int flags, mode_t mode) {
     return real(path, flags, mode);
 }
 
-int open(const char *path, int flags, ...) {
-    va_list rest;
-    va_start(rest, flags);
-    const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
-    va_end(rest);
-    return opened("open", path, flags, mode);
-}
+#define OPENS(name)                                                                          \
+    int name(const char *path, int flags, ...) {                                             \
+        va_list rest;                                                                        \
+        va_start(rest, flags);                                                               \
+        const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0; \
+        va_end(rest);                                                                        \
+        return opened(#name, path, flags, mode);                                             \
+    }
 
-int open64(const char *path, int flags, ...) {
-    va_list rest;
-    va_start(rest, flags);
-    const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
-    va_end(rest);
-    return opened("open64", path, flags, mode);
-}
+OPENS(open)
+OPENS(open64)
