@@ -14,7 +14,7 @@ from simulated_program import PROCESS
 from simulated_training import MS, Planted, TrainingHost, settings, train
 
 import gpuprof
-from gpuprof.analyze.findings.text import plain
+from gpuprof.analyze.findings.text import plain, short_lines
 from gpuprof.analyze.processor_waits import Contention, ProcessorWaits, WaitsOf, contention_of
 from gpuprof.opened_run import summary_difference
 from gpuprof.render.phases import phase_lines
@@ -99,6 +99,19 @@ def test_without_steps_the_fraction_is_that_of_ready_threads(tmp_path: Path) -> 
     waits = waits_of(recorded(tmp_path, 0.25, threads=3, cpu=0.75, has_steps=False))
     assert waits.fraction == pytest.approx(0.25)
     assert (waits.of, waits.busy_threads) == (WaitsOf.THREADS, 3)
+
+
+@pytest.mark.parametrize(("queued", "is_noisy"), [(0.5, True), (0.1, False)])
+def test_without_findings_a_noisy_run_is_uncertain(queued: float, is_noisy: bool, tmp_path: Path) -> None:
+    host = TrainingHost(settings=settings())
+    train(host, Planted(), 12)
+    for sample in host.samples:
+        sample["queued_ns"] = round(queued * MS)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
+    assert list(found) == []
+    lines = dict(short_lines(found, 3, "r.gpuprof"))
+    assert ("uncertain" in lines) == is_noisy
+    assert ("50.0%" in lines.get("uncertain", "")) == is_noisy
 
 
 def test_a_small_fraction_changes_nothing(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from gpuprof.analyze.findings.text import (
     place_text,
     repair,
     title_with_rank,
-    uncertain_cause,
+    uncertainty,
 )
 from gpuprof.errors import RunError
 from gpuprof.render.page import escaped
@@ -126,7 +126,7 @@ def _other_rules(findings: Findings) -> str:
     words = [f"{counts[verdict]} {text}" for verdict, text in _CHECKED.items() if counts[verdict]]
     if not words:
         return ""
-    hidden = None if counts[Verdict.FOUND] else uncertain_cause(findings)
+    hidden = None if counts[Verdict.FOUND] else uncertainty(findings)
     first = "Other causes" if counts[Verdict.FOUND] else "No cause of lost time was found. Known causes"
     if hidden is not None:
         first = f"No cause of lost time is certain; {escaped(hidden)}. Known causes"

@@ -90,6 +90,20 @@ def test_equal_operators_are_no_cause(host: TrainingHost, shapes: dict[str, str]
     assert list(counted(host.write(tmp_path / "r.gpuprof"), shapes).findings()) == []
 
 
+@pytest.mark.parametrize(("slow_steps", "is_found"), [(STEPS, True), (STEPS - 1, False)])
+def test_waits_for_a_processor_at_the_same_place_of_most_steps_are_no_cause(
+    slow_steps: int, is_found: bool, tmp_path: Path
+) -> None:
+    host = activate("b", slow_steps=slow_steps)
+    path = host.write(tmp_path / "r.gpuprof")
+    counted(path, EQUAL)
+    assert result(gpuprof.open(path), Rule.SLOW_OPERATORS) == (Verdict.FOUND, None)
+    for sample in host.samples:
+        sample["queued_ns"] = MS // 4
+    waiting = counted(host.write(tmp_path / "waiting.gpuprof"), EQUAL)
+    assert result(waiting, Rule.SLOW_OPERATORS)[0] is (Verdict.FOUND if is_found else Verdict.NOT_FOUND)
+
+
 def test_a_difference_that_fresh_memory_explains_is_no_cause(tmp_path: Path) -> None:
     """One layer gets memory that the process has not used before, 8 MB in 2,000 pages of 5 us."""
     path = activate("b").write(tmp_path / "r.gpuprof")

@@ -19,7 +19,7 @@ import gpuprof
 from gpuprof.analyze.findings.engine import Findings
 from gpuprof.analyze.findings.finding import Finding, GainKind, Missing, Rule, Verdict
 from gpuprof.analyze.findings.messages import FACTORS, FIXES, MEANINGS_OF_FACTORS, RULES, TITLES
-from gpuprof.analyze.findings.text import explanation, repair, short_lines, title, uncertain_cause
+from gpuprof.analyze.findings.text import explanation, repair, short_lines, title, uncertainty
 from gpuprof.analyze.whatif.step_gain import REPLAY_ERROR
 from gpuprof.errors import RunError
 from gpuprof.record.facts import Reason, SourceStatus
@@ -327,7 +327,7 @@ def test_a_gain_below_the_variation_of_steps_is_not_significant(tmp_path: Path) 
                 host.work(MS)
     found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).findings()
     assert list(found) == []
-    assert uncertain_cause(found) is None  # it would be 3% of a step
+    assert uncertainty(found) is None  # it would be 3% of a step
 
 
 def test_a_large_gain_that_the_steps_vary_too_much_for_is_in_the_first_lines(tmp_path: Path) -> None:

@@ -156,3 +156,17 @@ def test_processors_that_other_programs_use_are_not_left_to_a_worker(
     assert found.high_ns > 0.3 * found.recorded_ns
     assert (found.low_ns > 0.3 * found.recorded_ns) == gains
     assert (found.low_ns <= 0.02 * found.recorded_ns) != gains
+
+
+def test_a_second_worker_does_not_take_the_processor_of_another_program(tmp_path: Path) -> None:
+    """The equal part of four threads on two processors would be a gain: a batch in two fetches, by two."""
+    host = Host(cores=2)
+    for _ in range(BATCHES):
+        with host.span(FETCH):
+            host.sample(12_000_000)
+        host.sample(4_000_000)
+    host.other_thread(PROCESS, host.now_ns)
+    host.machine_busy_ns = 2 * host.now_ns
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).whatif(workers=2)
+    assert found.low_ns is not None
+    assert found.low_ns <= 0.02 * found.recorded_ns

@@ -189,7 +189,7 @@ def find(folder: RunFolder, rerun: Rerunner | None = None, rank: int | None = No
         mean_step_ns=None if record.steps is None else record.steps.warm.mean_ns,
         rank=record.rank,
         missing_ranks=() if record.phases is None else record.phases.missing_ranks,
-        processor_waits=_processor_waits(record),
+        processor_waits=record.processor_waits,
         unlisted=tuple(unlisted),
         other_python=read_other_python(record),
     )
@@ -380,13 +380,9 @@ def _factors(record: ProgramRecord, draft: Draft, *, is_of_step: bool) -> dict[s
         factors["steadiness"] = max(1 - variation / record.figures.median_ns, _LEAST_STEADY)
     if is_of_step and record.steps is not None and (count := len(record.steps.warm)) < FEWEST_STEPS:
         factors["steps"] = count / FEWEST_STEPS
-    waits = _processor_waits(record)
+    waits = record.processor_waits
     if draft.kind is GainKind.REPLAYED and waits is not None and waits.contention is not None:
         factors["processors"] = 1 - waits.fraction
     if not record.is_complete:
         factors["incomplete"] = _INCOMPLETE
     return factors
-
-
-def _processor_waits(record: ProgramRecord) -> ProcessorWaits | None:
-    return None if record.phases is None else record.phases.processor_waits

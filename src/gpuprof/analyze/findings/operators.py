@@ -36,7 +36,7 @@ _NODES = """
 """
 _TIMES = """
     SELECT path_id AS path, median(duration_ns) AS median_ns, quantile_cont(duration_ns, 0.1) AS short_ns,
-        sum(duration_ns)::BIGINT AS total_ns, count(*) AS calls
+        min(duration_ns) AS least_ns, sum(duration_ns)::BIGINT AS total_ns, count(*) AS calls
     FROM spans WHERE process_id = {process} AND path_id IN (SELECT unnest({paths}::BIGINT[]))
         AND thread_id = {thread} GROUP BY path_id
 """
@@ -77,7 +77,7 @@ class _TimedOperator:
     operator: str
     path: int
     median_ns: float
-    short_ns: float  # a tenth of the calls take less
+    short_ns: float  # a tenth of the calls take less, or none if threads waited for processors
     total_ns: float
     calls: int
     bytes: int
@@ -102,7 +102,7 @@ def slow_operators(record: ProgramRecord) -> list[Draft] | Missing:
 
 
 def _is_slow(record: ProgramRecord, each: _TimedOperator, fast_ns: float) -> bool:
-    # The same threads may wait for a processor in most steps, at the same place. Numbers are slow in all.
+    # Numbers are slow in all calls.
     extra_ns = (each.short_ns - fast_ns) * record.operator_threads
     least = max(_LEAST_NS_PER_BYTE, _FRESH * record.fresh_memory_ns_per_byte)
     return each.short_ns >= _SLOWER * fast_ns and extra_ns >= least * each.bytes
@@ -115,9 +115,14 @@ def _groups(record: ProgramRecord) -> dict[tuple[str, str, str], list[_TimedOper
     known = {(layer, operator): rest for layer, operator, *rest in zip(*columns, strict=True)}
     paths = _paths(record, set(known))
     times = record.fetch(
-        _TIMES, process=record.process_id, thread=record.main_thread, paths=sorted(paths.values())
+        _TIMES,
+        process=record.process_id,
+        thread=record.main_thread,
+        paths=sorted(paths.values()),
     )
-    values = (times[name].tolist() for name in ("path", "median_ns", "short_ns", "total_ns", "calls"))
+    # Threads that wait for a processor can do so at the same place of nearly all steps.
+    short = "least_ns" if record.lacks_processors else "short_ns"
+    values = (times[name].tolist() for name in ("path", "median_ns", short, "total_ns", "calls"))
     by_path = {int(path): rest for path, *rest in zip(*values, strict=True)}
     groups: dict[tuple[str, str, str], list[_TimedOperator]] = {}
     for (layer, operator), (shapes, dtype, size) in known.items():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from gpuprof.analyze.phases import Phases, StepFigures
+    from gpuprof.analyze.processor_waits import ProcessorWaits
     from gpuprof.analyze.whatif.intervals import Ints
     from gpuprof.record.facts import Reason
     from gpuprof.run.folder import RunFolder, Value
@@ -256,6 +257,16 @@ class ProgramRecord:
     def settings(self) -> ProgramSettings | None:
         """The program's settings, None if they were not recorded."""
         return settings_of(self.folder)
+
+    @property
+    def processor_waits(self) -> ProcessorWaits | None:
+        """How long threads waited for a processor, as in the phases; None if unknown."""
+        return None if self.phases is None else self.phases.processor_waits
+
+    @property
+    def lacks_processors(self) -> bool:
+        """Whether threads waited for a processor for so long that times are longer and vary."""
+        return self.processor_waits is not None and self.processor_waits.contention is not None
 
     @property
     def wall_ns(self) -> int:

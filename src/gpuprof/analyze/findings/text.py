@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.compared_runs import without_line
+from gpuprof.analyze.compared_runs import before_and_now, without_line
 from gpuprof.analyze.findings.finding import GainKind, Rule, Verdict
 from gpuprof.analyze.findings.messages import (
     FACTORS,
@@ -51,6 +51,7 @@ OTHER_VERDICTS = {
 NOTHING_FOUND = "no cause of lost time was found"
 UNCERTAIN = "no cause of lost time is certain"
 _LARGE = 0.05  # of a step: a cause that is worth another recording
+_NOISY = 0.2  # of the time in steps, waited for a processor
 _LABEL_WIDTH = 11
 _WIDTH = 100
 
@@ -112,7 +113,7 @@ def short_lines(findings: Findings, most: int, run: str) -> list[tuple[str, str]
     if not lines:
         searched = f"{_searched(findings)}: gpuprof explain {run}"
         lines = [("finding", f"{NOTHING_FOUND} {searched}")]
-        if hidden := uncertain_cause(findings):
+        if hidden := uncertainty(findings):
             lines = [("finding", f"{UNCERTAIN} {searched}"), ("uncertain", hidden)]
     else:
         lines.append(("check", check_command(run)))
@@ -125,7 +126,7 @@ def _searched(findings: Findings) -> str:
     return f"({known} of {len(findings.results)} rules searched)"
 
 
-def uncertain_cause(findings: Findings) -> str | None:
+def _insignificant_cause(findings: Findings) -> str | None:
     """Return the largest cause that would matter if the steps did not vary so much; None without one."""
     whole_ns = findings.mean_step_ns
     if not whole_ns:
@@ -139,6 +140,19 @@ def uncertain_cause(findings: Findings) -> str | None:
     return (
         f"{name}: at most {format_duration(largest.largest_ns)} of the mean step ({share}), but the steps "
         f"vary by {format_duration(largest.least_ns)}; record more steps, with nothing else on the machine"
+    )
+
+
+def uncertainty(findings: Findings) -> str | None:
+    """Return why a run without findings can have a cause: a large one, or noise; None without a reason."""
+    if cause := _insignificant_cause(findings):
+        return cause
+    waits = findings.processor_waits
+    if waits is None or waits.contention is None or waits.fraction < _NOISY:
+        return None
+    return (
+        f"threads waited for a processor in {format_share(waits.fraction)} of their time, so that times vary "
+        "and a cause can be missed; record with fewer threads, or with nothing else on the machine"
     )
 
 
@@ -174,7 +188,7 @@ def explanation(findings: Findings, run: str) -> str:
             "",
         ]
     if not findings:
-        hidden = uncertain_cause(findings)
+        hidden = uncertainty(findings)
         first = f"{NOTHING_FOUND if hidden is None else UNCERTAIN} {_searched(findings)}"
         text = first if hidden is None else f"{first}; {hidden}"
         lines += [wrapped(text, _WIDTH, "  "), ""]
@@ -211,8 +225,7 @@ def score_text(found: Score) -> str:
         ("median", found.old_step_ns, found.new_step_ns),
     ):
         if old_ns is not None and new_ns is not None:
-            before, now = format_duration(old_ns), format_duration(new_ns)
-            lines.append(f"{name + ' step':<12}{before} before, {now} now")
+            lines.append(f"{name + ' step':<12}{before_and_now(old_ns, new_ns)}{_longer(old_ns, new_ns)}")
     for each in found.promises:
         unit = " a step" if each.is_of_step else ""
         lines.append(f"{OUTCOMES.text(each.outcome.value, {})}: {title(each.finding)}")
@@ -245,6 +258,14 @@ def score_text(found: Score) -> str:
     return "\n".join(wrapped(escape_text(line), _WIDTH, " " * 12) for line in lines).rstrip()
 
 
+def _longer(old_ns: float, new_ns: float) -> str:
+    """Return by how much a time became longer or shorter; empty where that rounds to nothing."""
+    share = format_share(abs(new_ns / old_ns - 1)) if old_ns else ""
+    if not old_ns or share == format_share(0):
+        return ""
+    return f" ({share} {'longer' if new_ns > old_ns else 'shorter'})"
+
+
 def _rest(part: PartDifference) -> str:
     """Return by how much the rest of the step changed."""
     rest = part.rest
@@ -271,7 +292,9 @@ def _got(got_ns: float | None, got: TimeRange | None, of: str, *, is_of_step: bo
     if got_ns is not None:
         text = format_duration(got_ns)
         text += "" if got.low_ns == got.high_ns else f" (90% CI {ends})"
-    return f"{text}{of}" + (", no significant difference" if got.low_ns <= 0 <= got.high_ns else "")
+    if got.low_ns <= 0 <= got.high_ns:
+        return f"{text}{of}, no significant difference"
+    return f"{text}{of}{', slower than before' if got.high_ns < 0 else ''}"
 
 
 def plain(findings: Findings) -> dict[str, Any]:

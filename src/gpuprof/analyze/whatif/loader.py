@@ -7,12 +7,12 @@ computes for M between two fetches, A other threads run on average, and there ar
 
 - Optimistic: no processor is idle, and the work needs as much time on processors as recorded. A step takes
   at least (1 + A) (F + M) / P, less what the main thread waited for.
-- Pessimistic: B other threads run or are ready to, O of them for operators; as many count for other programs
-  as these used processors. PyTorch's workers have one thread, so that a fetch whose operators had O more
-  takes F (1 + O). All threads are always busy and divide the processors equally, so that it takes
-  (W + 1 + B) / P times as long. An operator on several threads ends with the last of them: where a worker
-  finds no processor without a thread of it, the main thread is late by the time of the fetch. A batch and a
-  step take no longer than in turns.
+- Pessimistic: other programs keep the X processors that they used. B other threads run or are ready to, O of
+  them for operators. PyTorch's workers have one thread, so that a fetch whose operators had O more takes
+  F (1 + O). All threads are always busy and divide the other processors equally, so that it takes
+  (W + 1 + B) / (P - X) times as long. An operator on several threads ends with the last of them: where a
+  worker finds no processor without a thread of it, the main thread is late by the time of the fetch. A batch
+  and a step take no longer than in turns.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 _PREFETCH = 2  # batches for each worker: PyTorch's default
 # The call that ends an epoch fetches nothing. It takes less than this part of the median fetch.
 _END_OF_EPOCH = 0.05
+_LEAST_FREE = 0.5  # processors: the main thread of a program that was recorded had one for a part of the time
 
 _FETCHES = """
     SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans
@@ -91,8 +92,8 @@ class Fetches:
 
     `cpu_share` is the part of the fetches in which the main thread is on a processor, and `main_cpu_share`
     that of the time between them; None if unknown. `running_threads` other ones of the process run at the
-    same time on average. `busy_threads` run or are ready to, with those of other programs, and
-    `operator_threads` of these.
+    same time on average. `busy_threads` run or are ready to, and `operator_threads` of these. Other programs
+    used `others` of the `processors`.
     """
 
     workers: int
@@ -104,6 +105,7 @@ class Fetches:
     busy_threads: float
     operator_threads: float
     processors: float
+    others: float
     first_segment: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     last_segment: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     segments: Any = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -132,9 +134,10 @@ class Fetches:
             cpu_share=shares.get(True),
             main_cpu_share=shares.get(False),
             running_threads=float(others["running"][0]),
-            busy_threads=float(others["busy"][0]) + processors_of_others(folder, processors),
+            busy_threads=float(others["busy"][0]),
             operator_threads=float(others["of_operators"][0]),
             processors=processors,
+            others=processors_of_others(folder, processors),
         )
 
     @property
@@ -183,7 +186,8 @@ class Fetches:
         fetch_ns, between_ns = self._mean_ns()
         worker_ns = self._worker_ns()
         busy = min(float(self.workers), max(1.0, worker_ns / between_ns if between_ns else 1.0))
-        crowded = min(max(busy + 1 + self.busy_threads - self.processors, 0.0), 1.0) if pessimistic else 0.0
+        missing = busy + 1 + self.busy_threads - self._free_processors
+        crowded = min(max(missing, 0.0), 1.0) if pessimistic else 0.0
         used_fetching_ns = fetch_ns * ((self.cpu_share or 0.0) + self.running_threads)
         used_between = (self.main_cpu_share or 0.0) + self.running_threads
         for call in np.flatnonzero(self.is_batch[:-1]).tolist():
@@ -201,13 +205,18 @@ class Fetches:
             return 1.0
         waiting_ns = fetch_ns * (1.0 - self._computing)
         running = self.workers * self._computing + 1 + self.busy_threads
-        equal_ns = waiting_ns + self._worker_ns() * max(1.0, running / self.processors)
+        equal_ns = waiting_ns + self._worker_ns() * max(1.0, running / self._free_processors)
         in_turns_ns = self.workers * (waiting_ns + self._worker_ns() + between_ns)
         return min(equal_ns, in_turns_ns) / fetch_ns
 
     @property
     def _computing(self) -> float:
         return 1.0 if self.cpu_share is None else self.cpu_share
+
+    @property
+    def _free_processors(self) -> float:
+        """Return how many processors other programs leave, pessimistically."""
+        return max(self.processors - self.others, _LEAST_FREE)
 
     def _worker_ns(self) -> float:
         """Return the mean time on a processor that a fetch needs in a worker, pessimistically."""
