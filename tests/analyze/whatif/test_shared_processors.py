@@ -139,18 +139,23 @@ def test_a_worker_on_the_only_processor_gains_nothing(tmp_path: Path) -> None:
     assert found.high_ns == pytest.approx(0, abs=0.02 * found.recorded_ns)
 
 
+def next_to_others(folder: Path, others: float, fetch_ns: int) -> gpuprof.Run:
+    """Record a loader in the main process, which computes, on two processors that other programs use, too."""
+    host = Host(cores=2)
+    for _ in range(BATCHES):
+        with host.span(FETCH):
+            host.sample(fetch_ns)
+        host.sample(4_000_000)
+    host.other_thread(PROCESS, host.now_ns)
+    host.machine_busy_ns = round((1 + others) * host.now_ns)
+    return gpuprof.open(host.write(folder / "r.gpuprof"))
+
+
 @pytest.mark.parametrize(("others", "gains"), [(0.0, True), (0.05, True), (1.1, False), (2.0, False)])
 def test_processors_that_other_programs_use_are_not_left_to_a_worker(
     others: float, gains: bool, tmp_path: Path
 ) -> None:
-    host = Host(cores=2)
-    for _ in range(BATCHES):
-        with host.span(FETCH):
-            host.sample(3_000_000)
-        host.sample(4_000_000)
-    host.other_thread(PROCESS, host.now_ns)
-    host.machine_busy_ns = round((1 + others) * host.now_ns)
-    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).whatif(workers=1)
+    found = next_to_others(tmp_path, others, 3_000_000).whatif(workers=1)
     assert found.low_ns is not None
     assert found.high_ns is not None
     assert found.high_ns > 0.3 * found.recorded_ns
@@ -160,13 +165,6 @@ def test_processors_that_other_programs_use_are_not_left_to_a_worker(
 
 def test_a_second_worker_does_not_take_the_processor_of_another_program(tmp_path: Path) -> None:
     """The equal part of four threads on two processors would be a gain: a batch in two fetches, by two."""
-    host = Host(cores=2)
-    for _ in range(BATCHES):
-        with host.span(FETCH):
-            host.sample(12_000_000)
-        host.sample(4_000_000)
-    host.other_thread(PROCESS, host.now_ns)
-    host.machine_busy_ns = 2 * host.now_ns
-    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).whatif(workers=2)
+    found = next_to_others(tmp_path, 1.0, 12_000_000).whatif(workers=2)
     assert found.low_ns is not None
     assert found.low_ns <= 0.02 * found.recorded_ns

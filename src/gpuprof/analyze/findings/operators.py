@@ -102,7 +102,7 @@ def slow_operators(record: ProgramRecord) -> list[Draft] | Missing:
 
 
 def _is_slow(record: ProgramRecord, each: _TimedOperator, fast_ns: float) -> bool:
-    # Numbers are slow in all calls.
+    # Subnormal numbers are slow in all calls.
     extra_ns = (each.short_ns - fast_ns) * record.operator_threads
     least = max(_LEAST_NS_PER_BYTE, _FRESH * record.fresh_memory_ns_per_byte)
     return each.short_ns >= _SLOWER * fast_ns and extra_ns >= least * each.bytes
